@@ -22,12 +22,12 @@ GDPO_DATA_INLINE constexpr auto enumerators(MissingEntry) {
                     E{"propagate", MissingEntry::Propagate}, E{"reject", MissingEntry::Reject}};
 }
 
-/// What a row gets whose rewards are all missing, those of weight 0 not asked. Such rows exist only
-/// under MissingEntry::Skip.
+/// What a row gets whose rewards are all missing; rewards of weight 0 are not read. Such rows exist
+/// only under MissingEntry::Skip.
 enum class MissingRow {
   Exclude,  ///< Advantage 0; the row enters no statistic and no renormalization.
   /// The same, where the rewards of weight 0 are missing too; a row that has one of those is kept.
-  /// TRL asks all reward functions, whatever their weights, whether a completion has a reward.
+  /// In TRL a completion has a reward if any reward function gives one, whatever its weight.
   ExcludeUnscored,
   Keep  ///< Its weighted sum or combined value is 0 and counts like any other (ms-swift).
 };

@@ -36,22 +36,22 @@ GDPO_BEGIN_NAMESPACE
 /// denominator of 0 gives 0, a NaN variance NaN. Under EpsAt::None the multiplier is always 1;
 /// under StdOrOne it is 1 where the spread is 0 or unknown.
 template <class V>
-GDPO_DEVICE V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
+GDPO_DEVICE V multiplier(double eps, EpsAt eps_at, const V& variance, index_t dof) {
   using math::constant, math::is_zero, math::select, math::sqrt;
-  if (at == EpsAt::None) return constant<V>(1.0);
-  const V without_spread = constant<V>(at == EpsAt::StdOrOne ? 1.0 : 0.0);
+  if (eps_at == EpsAt::None) return constant<V>(1.0);
+  const V without_spread = constant<V>(eps_at == EpsAt::StdOrOne ? 1.0 : 0.0);
   if (dof <= 0) return without_spread;
   const V e = constant<V>(eps);
-  const V under = at == EpsAt::Var        ? variance + e
-                  : at == EpsAt::ClampVar ? V((math::max)(variance, e))
-                                          : variance;
-  const V root = sqrt(under);
-  const V denominator = at == EpsAt::Std || at == EpsAt::StdOrOne ? root + e
-                        : at == EpsAt::ClampStd                   ? V((math::max)(root, e))
-                                                                  : root;
+  const V radicand = eps_at == EpsAt::Var        ? variance + e
+                     : eps_at == EpsAt::ClampVar ? V((math::max)(variance, e))
+                                                 : variance;
+  const V root = sqrt(radicand);
+  const V denominator = eps_at == EpsAt::Std || eps_at == EpsAt::StdOrOne ? root + e
+                        : eps_at == EpsAt::ClampStd                       ? V((math::max)(root, e))
+                                                                          : root;
   // Under StdOrOne eps does not hide a spread of 0.
-  const V of_spread = at == EpsAt::StdOrOne ? root : denominator;
-  return select(is_zero(of_spread), without_spread, constant<V>(1.0) / denominator);
+  const V spread = eps_at == EpsAt::StdOrOne ? root : denominator;
+  return select(is_zero(spread), without_spread, constant<V>(1.0) / denominator);
 }
 
 GDPO_END_NAMESPACE

@@ -6,17 +6,17 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Moves x(at) down in the heap x(0) .. x(n - 1), whose other numbers are in their places: x(j) is
-/// at least x(2 j + 1) and x(2 j + 2).
-GDPO_DEVICE inline void sift_down(const View<double, 1>& x, index_t at, index_t n) {
-  const double value = x(at);
-  for (index_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
+/// Moves x(node) down in the heap x(0) .. x(n - 1), whose other numbers are in their places: x(j)
+/// is at least x(2 j + 1) and x(2 j + 2).
+GDPO_DEVICE inline void sift_down(const View<double, 1>& x, index_t node, index_t n) {
+  const double value = x(node);
+  for (index_t child = 2 * node + 1; child < n; child = 2 * node + 1) {
     if (child + 1 < n && x(child) < x(child + 1)) ++child;
     if (!(value < x(child))) break;
-    x(at) = x(child);
-    at = child;
+    x(node) = x(child);
+    node = child;
   }
-  x(at) = value;
+  x(node) = value;
 }
 
 /// Sorts x in ascending order, in place: up to 32 numbers by insertion, more by a heap, which takes
@@ -32,7 +32,7 @@ GDPO_DEVICE inline void sort_ascending(const View<double, 1>& x) {
     }
     return;
   }
-  for (index_t at = n / 2; at > 0; --at) sift_down(x, at - 1, n);
+  for (index_t node = n / 2; node > 0; --node) sift_down(x, node - 1, n);
   for (index_t last = n - 1; last > 0; --last) {
     const double largest = x(0);
     x(0) = x(last);

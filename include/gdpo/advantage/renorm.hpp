@@ -23,7 +23,7 @@ GDPO_BEGIN_NAMESPACE
 
 /// What a renormalization is computed from.
 struct RenormArgs {
-  /// Of the values that count. Of centered ones only weight, mean and m2 are promised.
+  /// Of the values that count. Of centered ones only weight, mean and m2 are defined.
   Moments moments;
   bool centered = false;  ///< Their mean is 0 by construction and need not be subtracted.
 };

@@ -125,10 +125,10 @@ struct GroupReport {
   Moments combined;       ///< Of the combined values before renorm.
   index_t flat_rows = 0;  ///< The rows that zero_std_rows(ZeroStd::Groups) is the fraction of.
 
-  /// The fraction of rows without a spread, from 0 to 1, counted as `by` says.
-  GDPO_DATA_HOST_INLINE double zero_std_rows(ZeroStd by) const {
-    if (by == ZeroStd::Groups) return zero_std_group_rows;
-    return (by == ZeroStd::Batch ? reward_std : combined_std) <= 1e-8 ? 1.0 : 0.0;
+  /// The fraction of rows without a spread, from 0 to 1, counted as `basis` says.
+  GDPO_DATA_HOST_INLINE double zero_std_rows(ZeroStd basis) const {
+    if (basis == ZeroStd::Groups) return zero_std_group_rows;
+    return (basis == ZeroStd::Batch ? reward_std : combined_std) <= 1e-8 ? 1.0 : 0.0;
   }
 
   /// The largest |s_i|, s_i being the combined values before renorm; 0 where no row counts, NaN
@@ -394,19 +394,19 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
   }
   GroupReport r = a;
   for (std::size_t c = 0; c < r.channels.size(); ++c) {
-    ChannelReport& into = r.channels[c];
+    ChannelReport& channel = r.channels[c];
     const ChannelReport& other = b.channels[c];
-    into.values = detail::merge_described(into.values, other.values);
-    into.known_groups += other.known_groups, into.flat_groups += other.flat_groups;
+    channel.values = detail::merge_described(channel.values, other.values);
+    channel.known_groups += other.known_groups, channel.flat_groups += other.flat_groups;
   }
   for (const detail::ReportCount& count : detail::report_counts) {
-    index_t& into = r.*count.member;
+    index_t& value = r.*count.member;
     const index_t other = b.*count.member;
     if (count.merged == detail::CountOf::Both) {
-      into += other;
+      value += other;
     } else if (b.groups > 0) {
       const bool smaller = count.merged == detail::CountOf::SmallerGroup;
-      if (a.groups == 0 || (smaller ? other < into : other > into)) into = other;
+      if (a.groups == 0 || (smaller ? other < value : other > value)) value = other;
     }
   }
   detail::for_each_report_list([&](const auto member) {

@@ -122,10 +122,10 @@ void check_column_sizes(const char* function, const RewardBatch<T, Groups>& batc
 }
 
 /// Copies all optional columns from one batch to another.
-template <class From, class To>
-void copy_columns(const From& from, To& to) {
+template <class Source, class Target>
+void copy_columns(const Source& source, Target& target) {
   for (std::size_t j = 0; j < reward_column_count; ++j) {
-    to.*reward_columns<To>[j].of_batch = from.*reward_columns<From>[j].of_batch;
+    target.*reward_columns<Target>[j].of_batch = source.*reward_columns<Source>[j].of_batch;
   }
 }
 

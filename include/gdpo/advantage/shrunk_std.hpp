@@ -96,18 +96,18 @@ struct ShrunkStd {
   /// Whether the batch's variance has any weight.
   bool reads_batch() const { return !math::is_zero(prior_dof); }
   /// The groups that the batch's variance and nu are taken from.
-  GDPO_INLINE const GroupSpreads::Count& counted(const GroupSpreads& of) const {
-    return equal_groups == EqualGroups::Exclude ? of.unequal : of.all;
+  GDPO_INLINE const GroupSpreads::Count& counted(const GroupSpreads& spreads) const {
+    return equal_groups == EqualGroups::Exclude ? spreads.unequal : spreads.all;
   }
   /// nu in a batch with these spreads: prior_dof, or the estimate where that is from_batch.
-  GDPO_DEVICE double prior_in(const GroupSpreads& of) const {
+  GDPO_DEVICE double prior_in(const GroupSpreads& spreads) const {
     using math::mul;
     if (!math::is_nan(prior_dof)) return prior_dof;
-    const GroupSpreads::Count& n = counted(of);
-    if (n.groups < 2 || math::is_zero(of.shares)) return math::infinity;
+    const GroupSpreads::Count& n = counted(spreads);
+    if (n.groups < 2 || math::is_zero(spreads.shares)) return math::infinity;
     const auto dof = static_cast<double>(n.dof), dof_squares = static_cast<double>(n.dof_squares);
     // q and p in units of m^ ^2.
-    const double q = mul(dof, of.shares), square = mul(dof, dof),
+    const double q = mul(dof, spreads.shares), square = mul(dof, dof),
                  p = (square - mul(dof_squares + mul(2.0, dof), q)) / (square - dof_squares);
     if (!(q > p)) return math::infinity;
     return p > 0 ? mul(2.0, q) / (q - p) : 2.0;

@@ -70,21 +70,21 @@ namespace detail {
 /// `stat` has its max and min.
 struct OrderStatistics {
   double max, min, below = -math::infinity, above = math::infinity;
-  int at_max = 0, at_min = 0;
+  int max_count = 0, min_count = 0;
   GDPO_INLINE explicit OrderStatistics(const GroupStat& stat) : max{stat.max}, min{stat.min} {}
   GDPO_INLINE void add(double x) {
-    x < max ? below = (math::max)(below, x) : ++at_max;
-    x > min ? above = (math::min)(above, x) : ++at_min;
+    x < max ? below = (math::max)(below, x) : ++max_count;
+    x > min ? above = (math::min)(above, x) : ++min_count;
   }
   GDPO_INLINE void write(GroupStat& stat) const {
-    stat.second_max = at_max > 1 ? stat.max : below;
-    stat.second_min = at_min > 1 ? stat.min : above;
+    stat.second_max = max_count > 1 ? stat.max : below;
+    stat.second_min = min_count > 1 ? stat.min : above;
   }
 };
 inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
-  OrderStatistics of(stat);
-  for (index_t k = 0; k < n; ++k) of.add(values[k]);
-  of.write(stat);
+  OrderStatistics order(stat);
+  for (index_t k = 0; k < n; ++k) order.add(values[k]);
+  order.write(stat);
 }
 
 }  // namespace detail

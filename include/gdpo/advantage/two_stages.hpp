@@ -82,8 +82,9 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     const index_t workers = workers_for(exec, units.count(), rows * batch.rewards.extent[1]);
     if (estimator.renorm.over == RenormOver::Group) {
       // The workers of first_stage() may have been fewer.
-      const std::size_t members = at(units.longest(batch.groups));
-      if (work.workers.size() < at(workers)) work.workers = std::vector<GroupScratch>(at(workers));
+      const std::size_t members = as_size(units.longest(batch.groups));
+      if (work.workers.size() < as_size(workers))
+        work.workers = std::vector<GroupScratch>(as_size(workers));
       for (GroupScratch& worker : work.workers) worker.values.resize(members);
     }
     batch_step(exec, units, workers, batch, estimator.renorm, merged.zero_sum, work, out,

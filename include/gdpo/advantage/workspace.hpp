@@ -9,8 +9,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// An index of a standard container.
-GDPO_INLINE std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
+/// An index as standard containers take it.
+GDPO_INLINE std::size_t as_size(index_t i) { return static_cast<std::size_t>(i); }
 
 /// Memory of one worker, which has one group at hand, or a few side by side. K: members of the
 /// longest group.
@@ -24,10 +24,10 @@ struct GroupScratch {
   std::array<std::vector<double>, reward_column_count> columns;
   std::vector<double> policies;  // (K) scratch for policies with per_group_values
   std::vector<double> lanes;     // scratch of SideBySide
-  // What was met in the groups of this call so far.
+  // Cases that the groups of this call have shown so far.
   struct {
-    bool raw_singleton = false, row_that_does_not_count = false;
-  } seen;
+    bool raw_singleton = false, uncounted_row = false;
+  } cases;
 };
 
 /// The part of a row in the statistics of the batch.

@@ -279,7 +279,7 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
   const bool first = s.gave_up && settings.give_up == GiveUp::KeepFirst;
   s.offsets.push_back(0);
   for (index_t g = 0; g < groups; ++g) {
-    if (first ? g >= settings.wanted : s.verdict[detail::at(g)] != Verdict::Kept) continue;
+    if (first ? g >= settings.wanted : s.verdict[detail::as_size(g)] != Verdict::Kept) continue;
     s.groups.push_back(g);
     for (index_t k = 0; k < batch.groups.length(g); ++k) s.rows.push_back(batch.groups.row(g, k));
     s.offsets.push_back(static_cast<index_t>(s.rows.size()));

@@ -36,29 +36,30 @@ class Evaluation {
     call_.lanes = !std::is_same_v<Exec, Seq>;
     check_fields(function, "baseline", estimator.baseline);
     check_fields(function, "scale", estimator.scale);
-    const std::size_t rows = at(batch.rewards.extent[0]);
+    const std::size_t rows = as_size(batch.rewards.extent[0]);
     work.first_stage = {};
     prepare_scratch();
-    work.batch_stats.assign(at(call_.columns), BatchStat{});
+    work.batch_stats.assign(as_size(call_.columns), BatchStat{});
     work.row_sums.resize(rows);
     work.row_weights.resize(rows);
     if (reads_batch_.any || report) {
-      work.raw.reserve((std::max)(rows, at(units_.groups)));
+      work.raw.reserve((std::max)(rows, as_size(units_.groups)));
       work.centered.reserve(rows);
     }
     if (reads_batch_.scale) {
-      work.group_squares.resize(at(units_.groups));
-      work.group_sizes.resize(at(units_.groups));
+      work.group_squares.resize(as_size(units_.groups));
+      work.group_sizes.resize(as_size(units_.groups));
     }
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
-    if (report) report->degenerate.assign(at(units_.groups), 1);  // an empty group stays degenerate
+    if (report)
+      report->degenerate.assign(as_size(units_.groups), 1);  // an empty group stays degenerate
   }
 
   template <class Exec>
   void operator()(const Exec& exec) {
     for (index_t c = 0; reads_batch_.any && c < call_.columns; ++c) read_batch(c);
     const auto combine = [this](index_t worker, index_t unit) {
-      Worker(call_, call_.work.workers[at(worker)])
+      Worker(call_, call_.work.workers[as_size(worker)])
           .combine(units_.begin(unit), units_.end(unit), call_.lanes && !reads_batch_.any);
     };
     if constexpr (!has_one_worker_v<Exec>) {
@@ -81,26 +82,26 @@ class Evaluation {
 
  private:
   void describe_values() {
-    const bool raw = any_worker([](const GroupScratch& work) { return work.seen.raw_singleton; });
+    const bool raw = any_worker([](const GroupScratch& work) { return work.cases.raw_singleton; });
     call_.work.combined.zero_sum = zero_sum && !raw;
     call_.work.combined.every_row =
-        !any_worker([](const GroupScratch& work) { return work.seen.row_that_does_not_count; });
+        !any_worker([](const GroupScratch& work) { return work.cases.uncounted_row; });
   }
   template <class Test>
   bool any_worker(const Test& test) const {
     bool any = false;
     for (index_t worker = 0; worker < workers_; ++worker)
-      any = any || test(call_.work.workers[at(worker)]);
+      any = any || test(call_.work.workers[as_size(worker)]);
     return any;
   }
 
   void prepare_scratch() {
-    const std::size_t members = at(units_.longest(call_.batch.groups));
+    const std::size_t members = as_size(units_.longest(call_.batch.groups));
     std::vector<GroupScratch>& workers = call_.work.workers;
-    if (workers.size() < at(workers_)) workers = std::vector<GroupScratch>(at(workers_));
-    for (GroupScratch& work : workers) work.seen = {};
+    if (workers.size() < as_size(workers_)) workers = std::vector<GroupScratch>(as_size(workers_));
+    for (GroupScratch& work : workers) work.cases = {};
     for (index_t worker = 0; worker < workers_; ++worker) {
-      GroupScratch& work = workers[at(worker)];
+      GroupScratch& work = workers[as_size(worker)];
       for (auto* v : {&work.column, &work.scores, &work.magnitudes, &work.values})
         v->resize(members);
       for (std::size_t j = 0; j < reward_column_count; ++j) {
@@ -119,7 +120,7 @@ class Evaluation {
   /// scale reads the batch, those of the same values after the baseline and inside the groups.
   void read_batch(index_t c) {
     EstimatorScratch& work = call_.work;
-    BatchStat& batch = work.batch_stats[at(c)];
+    BatchStat& batch = work.batch_stats[as_size(c)];
     Worker worker(call_, work.workers[0]);
     work.raw.clear();
     for (index_t g = 0; g < units_.groups; ++g) {
@@ -136,8 +137,8 @@ class Evaluation {
       worker.visit_used(g, c, [&](const MemberArgs& args, auto rule) {
         work.centered.push_back(rule == Rule::Zero ? 0.0 : worker.centered(rule, args));
       });
-      work.group_squares[at(g)] = squares_of(worker.stat());
-      work.group_sizes[at(g)] = worker.stat().n;
+      work.group_squares[as_size(g)] = squares_of(worker.stat());
+      work.group_sizes[as_size(g)] = worker.stat().n;
     }
     batch.centered = moments_of(Order{}, work.centered.data(), nullptr, batch.used);
     batch.within =

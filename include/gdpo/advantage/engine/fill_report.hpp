@@ -14,7 +14,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
   using Order = typename Groups::Order;
   const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1],
                 groups = batch.groups.count(rows);
-  const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[at(i)]); };
+  const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[as_size(i)]); };
   const auto unused = [&](index_t i) { return batch.valid && batch.valid(i) == 0; };
   const auto moments = [&](const std::vector<double>& x) {
     return moments_of(Order{}, x.data(), nullptr, static_cast<index_t>(x.size()));
@@ -29,22 +29,23 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     r.excluded_rows += !unused(i) && state(i) == RowState::Excluded;
   }
 
-  r.channels.assign(at(channels), ChannelReport{});
-  r.channel_degenerate.resize(at(groups * channels));
-  r.channel_std.resize(at(groups * channels));
+  r.channels.assign(as_size(channels), ChannelReport{});
+  r.channel_degenerate.resize(as_size(groups * channels));
+  r.channel_std.resize(as_size(groups * channels));
   for (index_t c = 0; c < channels; ++c) {
     bool read = false;
-    for (const index_t of : work.channels) read = read || of == c;
-    ChannelReport& channel = r.channels[at(c)];
+    for (const index_t channel : work.channels) read = read || channel == c;
+    ChannelReport& channel = r.channels[as_size(c)];
     work.raw.clear();
     for (index_t g = 0; g < groups; ++g) {
       double low = math::infinity, high = -math::infinity;
-      const std::size_t before = work.raw.size();
+      const std::size_t offset = work.raw.size();
       for (index_t k = 0; k < batch.groups.length(g); ++k) {
         const index_t i = batch.groups.row(g, k);
         if (unused(i)) continue;
-        const double value = reader.gated(i, c), seen = reader.after_gate(value, i, c);
-        if (!math::is_nan(seen)) low = (math::min)(low, seen), high = (math::max)(high, seen);
+        const double value = reader.gated(i, c), adjusted_value = reader.after_gate(value, i, c);
+        if (!math::is_nan(adjusted_value))
+          low = (math::min)(low, adjusted_value), high = (math::max)(high, adjusted_value);
         r.infinite_rewards += read && math::is_inf(value);
         if (math::is_nan(reader.known(value))) {
           r.excluded_rewards += read;
@@ -54,16 +55,16 @@ void fill_report(const RewardBatch<T, Groups>& batch,
       }
       channel.known_groups += low <= high;
       channel.flat_groups += low == high;
-      r.channel_degenerate[at(g * channels + c)] = !(low < high);
-      r.channel_std[at(g * channels + c)] =
-          std_or_nan(moments_of(Order{}, work.raw.data() + before, nullptr,
-                                static_cast<index_t>(work.raw.size() - before)));
+      r.channel_degenerate[as_size(g * channels + c)] = !(low < high);
+      r.channel_std[as_size(g * channels + c)] =
+          std_or_nan(moments_of(Order{}, work.raw.data() + offset, nullptr,
+                                static_cast<index_t>(work.raw.size() - offset)));
     }
     channel.values = moments(work.raw);
   }
 
-  r.group_std.resize(at(groups));
-  r.group_squares.assign(at(groups), 0.0);
+  r.group_std.resize(as_size(groups));
+  r.group_squares.assign(as_size(groups), 0.0);
   work.centered.clear();  // collects the reward sums of the batch
   r.flat_rows = 0;
   for (index_t g = 0; g < groups; ++g) {
@@ -77,13 +78,13 @@ void fill_report(const RewardBatch<T, Groups>& batch,
       double magnitude;
       if (state(i) != RowState::Counted) continue;
       work.raw.push_back(reader.weighted_sum(i, magnitude));
-      squares.add(math::mul(work.row_sums[at(i)], work.row_sums[at(i)]));
+      squares.add(math::mul(work.row_sums[as_size(i)], work.row_sums[as_size(i)]));
     }
     r.singletons += work.raw.size() == 1;
     r.empty_groups += work.raw.empty();
     const double std = members == 1 ? 0.0 : std_or_nan(moments(work.raw));
-    r.group_std[at(g)] = std;
-    r.group_squares[at(g)] = squares.value();
+    r.group_std[as_size(g)] = std;
+    r.group_squares[as_size(g)] = squares.value();
     if (!math::is_nan(std) && std <= 1e-8) r.flat_rows += members;
     for (const double sum : work.raw) work.centered.push_back(sum);
   }
@@ -95,7 +96,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
   r.group_stds = moments(work.raw);
   work.raw.clear();
   for (index_t i = 0; i < rows; ++i) {
-    if (state(i) == RowState::Counted) work.raw.push_back(work.row_sums[at(i)]);
+    if (state(i) == RowState::Counted) work.raw.push_back(work.row_sums[as_size(i)]);
   }
   r.combined = moments(work.raw);
   derive(r);

@@ -94,10 +94,10 @@ GDPO_NOINLINE void add_scores(const double* x, index_t members,
   most.store(largest);
 }
 
-/// Writes score (members, P) to runs of rows: to[first[p] + k] = score[k, p] for p < groups.
+/// Writes score (members, P) to runs of rows: target[first[p] + k] = score[k, p] for p < groups.
 template <int P>
 GDPO_NOINLINE void write_runs(const double* score, index_t members, int groups,
-                              const index_t* first, double* to) {
+                              const index_t* first, double* target) {
   constexpr int W = (std::min)(P, math::native_width<double>);
   index_t k = 0;
   if constexpr (W > 1) {
@@ -107,12 +107,12 @@ GDPO_NOINLINE void write_runs(const double* score, index_t members, int groups,
         math::Pack<W> block[W];
         for (int i = 0; i < W; ++i) block[i] = math::Pack<W>::load(score + (k + i) * P + p);
         transpose<W / 2>(block, lanes);
-        for (int i = 0; i < W && p + i < groups; ++i) block[i].store(to + first[p + i] + k);
+        for (int i = 0; i < W && p + i < groups; ++i) block[i].store(target + first[p + i] + k);
       }
     }
   }
   for (; k < members; ++k) {
-    for (int p = 0; p < groups; ++p) to[first[p] + k] = score[k * P + p];
+    for (int p = 0; p < groups; ++p) target[first[p] + k] = score[k * P + p];
   }
 }
 

@@ -30,14 +30,15 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   void weighted_sums(const Row& row, index_t n, double* scratch, double* sums,
                      double* magnitudes) const {
     constexpr int P = side_by_side<1>;
-    const index_t in_lanes = !scratch || work_.channels.empty() ? 0 : n - n % P;
-    if (in_lanes > 0) {
-      lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums,
+    const index_t packed_rows = !scratch || work_.channels.empty() ? 0 : n - n % P;
+    if (packed_rows > 0) {
+      lane_sums([&](int p, index_t k) { return row(k * P + p); }, packed_rows / P, scratch, sums,
                 magnitudes);
     }
     for (index_t i = 0; i < n; ++i) {
-      sums[i] = i >= in_lanes || math::is_nan(sums[i]) ? weighted_sum(row(i), magnitudes[i])
-                                                       : penalized(row(i), sums[i], magnitudes[i]);
+      sums[i] = i >= packed_rows || math::is_nan(sums[i])
+                    ? weighted_sum(row(i), magnitudes[i])
+                    : penalized(row(i), sums[i], magnitudes[i]);
     }
   }
 
@@ -81,21 +82,21 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     // A full load of an incomplete block reads on into the next row, so in the last row it is not
     // used.
     const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
-    const auto in_block = first_lanes<L>(lanes);
+    const auto block_mask = first_lanes<L>(lanes);
     const auto zero = math::Pack<L>::all(0.0);
     for (int p = 0; p < P; ++p) {
-      double* to = x + p * L;
+      double* target = x + p * L;
       if (whole) {
-        for (index_t k = 0; k < members; ++k, to += P * L)
-          math::Pack<L>::load(&rewards(row(p, k), first)).store(to);
+        for (index_t k = 0; k < members; ++k, target += P * L)
+          math::Pack<L>::load(&rewards(row(p, k), first)).store(target);
         continue;
       }
-      for (index_t k = 0; k < members; ++k, to += P * L) {
+      for (index_t k = 0; k < members; ++k, target += P * L) {
         const index_t i = row(p, k);
         if (i < loadable) {
-          select(in_block, math::Pack<L>::load(&rewards(i, first)), zero).store(to);
+          select(block_mask, math::Pack<L>::load(&rewards(i, first)), zero).store(target);
         } else {
-          load_row(i, first, lanes, L, to);
+          load_row(i, first, lanes, L, target);
         }
       }
     }
@@ -111,15 +112,17 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     for (index_t first = 0; first < channels; first += L) {
       for (int c = 0; c < L * rows; ++c) {
         const index_t channel = first + c % L;
-        work.lane_weights.push_back(channel < channels ? work.channel_weights[at(channel)] : 0.0);
+        work.lane_weights.push_back(channel < channels ? work.channel_weights[as_size(channel)]
+                                                       : 0.0);
       }
     }
   }
 
-  /// Loads rewards first .. first + lanes - 1 of a row to `to`, and 0 up to L.
-  GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L, double* to) const {
+  /// Loads rewards first .. first + lanes - 1 of a row to `target`, and 0 up to L.
+  GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L,
+                              double* target) const {
     for (int j = 0; j < L; ++j)
-      to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
+      target[j] = j < lanes ? (*this)(row, work_.channels[as_size(first + j)]) : 0.0;
   }
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 // The general path of the estimator takes one group after the other, with loops over its columns
-// and members. The formulas are in the policies (baseline and scale); rules.hpp says in which
-// groups they are asked. side_by_side.hpp is the fast path, which takes several groups at once but
-// leaves those with missing values or close to rounding to this one.
+// and members. The formulas are in the policies (baseline and scale); shared/group_rules.hpp
+// decides in which groups they are called. side_by_side.hpp is the fast path, which takes several
+// groups at once but leaves those with missing values or close to rounding to this one.
 #include <algorithm>
 #include <gdpo/advantage/engine/side_by_side.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>
@@ -21,7 +21,7 @@ template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
   using Order = typename Groups::Order;
-  static constexpr bool in_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
+  static constexpr bool takes_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
 
  public:
   /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
@@ -33,17 +33,17 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// general path. The fast path leaves row_state as it was prepared, Counted, because all its rows
   /// count. side_by_side: the fast path may be tried.
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
-    if constexpr (zero_sum && in_lanes) {
+    if constexpr (zero_sum && takes_lanes) {
       using Lanes = SideBySide<T, Groups, Baseline, Scale, sums_first>;
       Lanes lanes(call_, work_, last);
-      Taken taken[Lanes::most_groups];
+      FastPath outcome[Lanes::most_groups];
       for (index_t g = first, n = 1; side_by_side && g < last; g += n) {
-        n = lanes.combine(g, taken);
+        n = lanes.combine(g, outcome);
         for (index_t p = 0; p < n; ++p) {
-          if (taken[p] == Taken::No) {
+          if (outcome[p] == FastPath::Declined) {
             combine_group(g + p);
           } else if (call_.report) {
-            call_.report->degenerate[at(g + p)] = taken[p] == Taken::Equal;
+            call_.report->degenerate[as_size(g + p)] = outcome[p] == FastPath::AllEqual;
           }
         }
       }
@@ -78,15 +78,15 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   // ---- one group --------------------------------------------------------------------------------
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
-  bool used(index_t k) const { return work_.used[at(k)] != 0; }
+  bool used(index_t k) const { return work_.used[as_size(k)] != 0; }
   /// Whether member k is excluded because its row has no reward, or is not used. This is known only
   /// once all columns have been read.
   bool excluded(index_t k) const {
-    return (!work_.present[at(k)] && call_.reader.excludes(row(k))) ||
+    return (!work_.present[as_size(k)] && call_.reader.excludes(row(k))) ||
            (!used(k) && call_.reader.excludes_unused());
   }
   bool missing(index_t k) const {
-    return call_.reader.skips() && math::is_nan(work_.column[at(k)]);
+    return call_.reader.skips() && math::is_nan(work_.column[as_size(k)]);
   }
 
   void begin_group(index_t g) {
@@ -96,7 +96,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     std::fill_n(work_.magnitudes.data(), members_, 0.0);
     std::fill_n(work_.present.data(), members_, static_cast<unsigned char>(0));
     for (index_t k = 0; call_.batch.valid && k < members_; ++k)
-      work_.used[at(k)] = call_.batch.valid(row(k)) != 0;
+      work_.used[as_size(k)] = call_.batch.valid(row(k)) != 0;
     raw_in_group_ = false;
   }
 
@@ -116,11 +116,11 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
         std::fill_n(work_.terms.data(), members_ * 8, 0.0);
         const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
         for (index_t j = 0; j < lanes; ++j) {
-          add_terms(first + j, call_.work.channel_weights[at(first + j)], work_.terms.data() + j,
-                    8);
+          add_terms(first + j, call_.work.channel_weights[as_size(first + j)],
+                    work_.terms.data() + j, 8);
         }
         for (index_t k = 0; k < members_; ++k) {
-          work_.scores[at(k)] += tree_of(work_.terms.data() + k * 8);
+          work_.scores[as_size(k)] += tree_of(work_.terms.data() + k * 8);
         }
       }
     }
@@ -132,22 +132,22 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   void end_group() {
     CombinedRange range;
     for (index_t k = 0; k < members_; ++k) {
-      double& score = work_.scores[at(k)];
+      double& score = work_.scores[as_size(k)];
       score = combined_of(score, call_.reader.replaces_nan());
-      if (used(k) && !excluded(k)) range.add(score, work_.magnitudes[at(k)]);
+      if (used(k) && !excluded(k)) range.add(score, work_.magnitudes[as_size(k)]);
     }
     const bool equal = range.equal(sums_first, call_.columns);
-    if (call_.report) call_.report->degenerate[at(group_)] = equal;
+    if (call_.report) call_.report->degenerate[as_size(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
-      const std::size_t i = at(row(k));
+      const std::size_t i = as_size(row(k));
       const RowState state = excluded(k) ? RowState::Excluded
                              : used(k)   ? RowState::Counted
                                          : RowState::Unused;
       const bool zero =
           state == RowState::Excluded || (zero_sum && equal && !raw_in_group_ && used(k));
-      call_.work.row_sums[i] = zero ? 0.0 : work_.scores[at(k)];
+      call_.work.row_sums[i] = zero ? 0.0 : work_.scores[as_size(k)];
       call_.work.row_state[i] = static_cast<unsigned char>(state);
-      if (state != RowState::Counted) work_.seen.row_that_does_not_count = true;
+      if (state != RowState::Counted) work_.cases.uncounted_row = true;
     }
   }
 
@@ -157,7 +157,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// Rule::Refused.
   Rule rule_of(const GroupStat& stat) {
     const Rule rule = detail::rule_of<Baseline>(stat, call_.singleton);
-    if (rule == Rule::Raw) work_.seen.raw_singleton = raw_in_group_ = true;
+    if (rule == Rule::Raw) work_.cases.raw_singleton = raw_in_group_ = true;
     if (rule == Rule::Refused) {
       contract::fail(call_.function, "groups", "one used row in group " + contract::text(group_),
                      "two or more, because singleton is Error");
@@ -174,17 +174,17 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
                                  work_.magnitudes.data());
     } else {
       for (index_t k = 0; k < members_; ++k)
-        x[k] = call_.reader(row(k), call_.work.channels[at(c)]);
+        x[k] = call_.reader(row(k), call_.work.channels[as_size(c)]);
     }
   }
 
-  /// Writes read(k) to `to` for every used member k that has a value, without gaps, and returns how
-  /// many there are.
+  /// Writes read(k) to `values` for every used member k that has a value, without gaps, and returns
+  /// how many there are.
   template <class Read>
-  index_t gather(std::vector<double>& to, const Read& read) const {
+  index_t gather(std::vector<double>& values, const Read& read) const {
     index_t n = 0;
     for (index_t k = 0; k < members_; ++k) {
-      if (used(k) && !missing(k)) to[at(n++)] = read(k);
+      if (used(k) && !missing(k)) values[as_size(n++)] = read(k);
     }
     return n;
   }
@@ -204,31 +204,31 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     read_column(c);
     const double* x = work_.column.data();
     for (index_t k = 0; k < members_; ++k) {
-      if (!missing(k)) work_.present[at(k)] = 1;
+      if (!missing(k)) work_.present[as_size(k)] = 1;
     }
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     stat_ = group_stat(Order{}, work_.values.data(), n);
-    if constexpr (!in_lanes)
+    if constexpr (!takes_lanes)
       order_statistics(stat_, work_.values.data(), n);  // policies that take lanes do not read them
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
-        if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
+        if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[as_size(k)]);
       }
       equate_sums(stat_, call_.reader.terms(), magnitude);
     }
-    ReadColumn column_at_hand{{{stat_, call_.work.batch_stats[at(c)]}}, rule_of(stat_)};
-    MemberArgs& args = column_at_hand.args;
+    ReadColumn column{{{stat_, call_.work.batch_stats[as_size(c)]}}, rule_of(stat_)};
+    MemberArgs& args = column.args;
     args.values = view_of(work_.values, n);
     for (std::size_t j = 0; j < reward_column_count; ++j) {
       const auto& entry = reward_columns<RewardBatch<T, Groups>>[j];
-      const Column& column = call_.batch.*entry.of_batch;
-      if (!entry.of_members || !column) continue;
-      gather(work_.columns[j], [&](index_t k) { return column(row(k)); });
+      const Column& batch_column = call_.batch.*entry.of_batch;
+      if (!entry.of_members || !batch_column) continue;
+      gather(work_.columns[j], [&](index_t k) { return batch_column(row(k)); });
       args.*entry.of_members = view_of(work_.columns[j], n);
     }
     has_base_ = false;
-    return column_at_hand;
+    return column;
   }
 
   /// Reads column c and calls visit(k, args, rule) for every member k that has a value. args.own is
@@ -236,11 +236,11 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   template <class Visit>
   void visit_members(index_t c, const Visit& visit) {
     auto [args, rule] = begin_column(c);
-    index_t own = 0;
+    index_t position = 0;
     for (index_t k = 0; k < members_; ++k) {
       if (missing(k)) continue;
-      args.own = used(k) ? own++ : -1;
-      args.value = work_.column[at(k)];
+      args.own = used(k) ? position++ : -1;
+      args.value = work_.column[as_size(k)];
       if constexpr (reads_external_v<Baseline> || reads_external_v<Scale>)
         args.own_external = call_.batch.baseline(row(k));
       visit(k, args, rule);
@@ -261,7 +261,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       known = true;
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
-      if (!sums_first) work_.magnitudes[at(k)] += math::abs(term);
+      if (!sums_first) work_.magnitudes[as_size(k)] += math::abs(term);
     });
   }
 

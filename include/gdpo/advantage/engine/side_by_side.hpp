@@ -23,9 +23,9 @@ struct GroupCall {
   bool lanes = false;  ///< The execution tag asks for lanes: rows and groups may go side by side.
 
   template <class Estimator>
-  GroupCall(const char* of, const RewardBatch<T, Groups>& rewards, const Estimator& e,
+  GroupCall(const char* name, const RewardBatch<T, Groups>& rewards, const Estimator& e,
             const LaneReader<T, Groups, sums_first>& reads, EstimatorScratch& scratch)
-      : function(of),
+      : function(name),
         batch(rewards),
         baseline(e.baseline),
         scale(e.scale),
@@ -36,10 +36,10 @@ struct GroupCall {
 };
 
 /// What the fast path did with a group.
-enum class Taken : unsigned char {
-  No,     ///< It left the group to the general path.
-  Equal,  ///< Its row_sums are written; they are all equal, hence 0.
-  Yes     ///< Its row_sums are written.
+enum class FastPath : unsigned char {
+  Declined,  ///< It left the group to the general path.
+  AllEqual,  ///< Its row_sums are written; they are all equal, hence 0.
+  Done       ///< Its row_sums are written.
 };
 
 /// The fast path: several groups of equal size side by side in lanes, and the policies in lanes
@@ -70,17 +70,17 @@ class SideBySide {
     return static_cast<std::size_t>(most_packs * member_scratch) * members + padding;
   }
 
-  /// Tries groups g, g + 1, ... of the same size and returns how many, at least one. taken[p]
+  /// Tries groups g, g + 1, ... of the same size and returns how many, at least one. outcome[p]
   /// says what was done with group g + p.
-  index_t combine(index_t g, Taken* taken) {
-    taken[0] = Taken::No;
+  index_t combine(index_t g, FastPath* outcome) {
+    outcome[0] = FastPath::Declined;
     if (!possible_ || call_.batch.groups.length(g) < 2) return 1;
     if constexpr (sums_first) {
-      return combine_lanes<side_by_side<1>>(g, taken);
+      return combine_lanes<side_by_side<1>>(g, outcome);
     } else {
       return with_lanes(lanes_, [&](auto lanes) {
         constexpr int L = decltype(lanes)::value;
-        return combine_lanes<L * side_by_side<L>>(g, taken);
+        return combine_lanes<L * side_by_side<L>>(g, outcome);
       });
     }
   }
@@ -118,8 +118,8 @@ class SideBySide {
     Split<Lanes> base;
     Lanes factor;
 
-    void start(index_t at, int count, index_t size, double* scratch) {
-      g = at, groups = count, members = size;
+    void start(index_t first, int count, index_t size, double* scratch) {
+      g = first, groups = count, members = size;
       block = scratch;
       scores = block + members * most_lanes;
       magnitudes = scores + members * most_side_by_side;
@@ -139,22 +139,22 @@ class SideBySide {
 
   /// Tries the groups from g on that fit, together and then each by itself; returns how many.
   template <int W>
-  index_t combine_lanes(index_t g, Taken* taken) {
+  index_t combine_lanes(index_t g, FastPath* outcome) {
     const int most = most_packs * W / lanes_;
     int groups = 1;
     const index_t members = call_.batch.groups.length(g);
     while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members)
       ++groups;
-    if (combine_groups<W>(g, groups, taken)) return groups;
+    if (combine_groups<W>(g, groups, outcome)) return groups;
     for (int p = 0; p < groups; ++p) {
-      if (groups == 1 || !combine_groups<W>(g + p, 1, taken + p)) taken[p] = Taken::No;
+      if (groups == 1 || !combine_groups<W>(g + p, 1, outcome + p)) outcome[p] = FastPath::Declined;
     }
     return groups;
   }
 
   /// Combines all of the groups and returns true, or returns false.
   template <int W>
-  GDPO_NOINLINE bool combine_groups(index_t g, int groups, Taken* taken) {
+  GDPO_NOINLINE bool combine_groups(index_t g, int groups, FastPath* outcome) {
     const int P = W / lanes_, n = (groups + P - 1) / P;
     Packed<W> packs[most_packs];
     for (int s = 0; s < n; ++s) {
@@ -181,7 +181,7 @@ class SideBySide {
       }
     }
     for (int s = 0; s < n; ++s) {
-      if (!clear(packs[s], taken + s * P)) return false;
+      if (!clear(packs[s], outcome + s * P)) return false;
     }
     for (int s = 0; s < n; ++s) write(packs[s]);
     return true;
@@ -191,15 +191,15 @@ class SideBySide {
   /// column.
   template <int W>
   void load(Packed<W>& pack, index_t first) {
-    const auto row = [of = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g,
+    const auto row = [borrowed = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g,
                       groups = pack.groups](int p, index_t k) {
-      return of.row(g + (p < groups ? p : 0), k);
+      return borrowed.row(g + (p < groups ? p : 0), k);
     };
     if constexpr (sums_first) {
       call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
       for (index_t i = 0; call_.reader.penalizes() && i < pack.members * W; ++i) {
-        const index_t from = row(static_cast<int>(i % W), i / W);
-        pack.block[i] = call_.reader.penalized(from, pack.block[i], pack.magnitudes[i]);
+        const index_t row_index = row(static_cast<int>(i % W), i / W);
+        pack.block[i] = call_.reader.penalized(row_index, pack.block[i], pack.magnitudes[i]);
       }
     } else {
       with_columns<W>([&](auto lanes) {
@@ -209,7 +209,7 @@ class SideBySide {
     }
   }
 
-  /// Asks the policies for base and factor of every lane. False: sums are too close to their
+  /// Calls the policies for base and factor of every lane. False: sums are too close to their
   /// rounding.
   template <int W>
   bool apply_policies(Packed<W>& pack, index_t first) {
@@ -245,20 +245,22 @@ class SideBySide {
     return clear;
   }
 
-  /// Sets `taken` for each group of the pack. Its combined values must be all 0, or one of them
+  /// Sets `outcome` for each group of the pack. Its combined values must be all 0, or one of them
   /// clearly above the rounding of its terms (see add_scores for the bound); since they sum to 0,
   /// they then differ. Any other group is left to the general path, which overwrites what is
   /// written for it here. Only that group is: with two members it may be every other one. False:
   /// some value is not finite.
   template <int W>
-  bool clear(const Packed<W>& pack, Taken* taken) const {
+  bool clear(const Packed<W>& pack, FastPath* outcome) const {
     const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0),
                  columns = static_cast<double>(call_.columns);
     for (int p = 0; p < pack.groups; ++p) {
       const double largest = pack.largest[p], bound = pack.bound[p];
       if (math::not_finite(bound)) return false;
       const bool clear_of_rounding = largest * largest > tolerance * tolerance * columns * bound;
-      taken[p] = largest == 0 ? Taken::Equal : clear_of_rounding ? Taken::Yes : Taken::No;
+      outcome[p] = largest == 0        ? FastPath::AllEqual
+                   : clear_of_rounding ? FastPath::Done
+                                       : FastPath::Declined;
     }
     return true;
   }
@@ -266,15 +268,15 @@ class SideBySide {
   /// Writes the scores to row_sums.
   template <int W>
   void write(const Packed<W>& pack) {
-    const BorrowedGroups<Groups> of{call_.batch.groups};
+    const BorrowedGroups<Groups> borrowed{call_.batch.groups};
     const int P = W / lanes_;
     double* row_sums = call_.work.row_sums.data();
     index_t first[most_side_by_side];
     bool runs = true;  // the rows of each group are consecutive
     for (int p = 0; p < pack.groups; ++p) {
-      first[p] = of.row(pack.g + p, 0);
+      first[p] = borrowed.row(pack.g + p, 0);
       for (index_t k = 1; k < pack.members; ++k)
-        runs = runs && of.row(pack.g + p, k) == first[p] + k;
+        runs = runs && borrowed.row(pack.g + p, k) == first[p] + k;
     }
     if (runs) {
       with_columns<W>([&](auto lanes) {
@@ -285,7 +287,7 @@ class SideBySide {
     }
     for (int p = 0; p < pack.groups; ++p) {
       for (index_t k = 0; k < pack.members; ++k)
-        row_sums[of.row(pack.g + p, k)] = pack.scores[k * P + p];
+        row_sums[borrowed.row(pack.g + p, k)] = pack.scores[k * P + p];
     }
   }
 

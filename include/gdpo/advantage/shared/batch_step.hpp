@@ -37,7 +37,7 @@ template <int N, class Exec, class Term>
 std::array<double, N> sum_rows(const BlocksInOrder<Exec>& order, const double* x, const double* w,
                                index_t n, const Term& term) {
   const index_t blocks = (n + grid_block - 1) / grid_block;
-  order.partial.resize(at(blocks * N));
+  order.partial.resize(as_size(blocks * N));
   double* partial = order.partial.data();
   for_each_unit(order.exec, order.workers, blocks, [&](index_t, index_t block) {
     const index_t begin = block * grid_block, rows = (std::min)(grid_block, n - begin);
@@ -46,7 +46,7 @@ std::array<double, N> sum_rows(const BlocksInOrder<Exec>& order, const double* x
     std::copy(sums.begin(), sums.end(), partial + block * N);
   });
   std::array<double, N> total{};
-  for (index_t i = 0; i < blocks * N; ++i) total[at(i % N)] += partial[i];
+  for (index_t i = 0; i < blocks * N; ++i) total[as_size(i % N)] += partial[i];
   return total;
 }
 
@@ -87,18 +87,18 @@ class RowBlocks {
 template <class Exec, class Batch>
 Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, RenormOver over,
                       EstimatorScratch& work) {
-  const bool by_tokens = over == RenormOver::Tokens;
+  const bool token_weighted = over == RenormOver::Tokens;
   using Order = typename decltype(Batch::groups)::Order;
   const CombinedValues combined = work.combined;
   const index_t rows = batch.rewards.extent[0];
   const double* sums = work.row_sums.data();
-  const double* weights = by_tokens || !combined.every_row ? work.row_weights.data() : nullptr;
+  const double* weights = token_weighted || !combined.every_row ? work.row_weights.data() : nullptr;
   if (weights) {
     blocks.for_each([&](index_t begin, index_t end) {
       for (index_t i = begin; i < end; ++i) {
-        work.row_weights[at(i)] = work.state(i) != RowState::Counted ? 0.0
-                                  : by_tokens                        ? batch.tokens(i)
-                                                                     : 1.0;
+        work.row_weights[as_size(i)] = work.state(i) != RowState::Counted ? 0.0
+                                       : token_weighted                   ? batch.tokens(i)
+                                                                          : 1.0;
       }
     });
   }
@@ -112,7 +112,8 @@ Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, RenormO
 template <class R>
 GDPO_HOST_INLINE void write_row(const EstimatorScratch& work, const Affine& affine, index_t i,
                                 View<R, 1> out) {
-  out(i) = static_cast<R>(work.state(i) == RowState::Excluded ? 0.0 : affine(work.row_sums[at(i)]));
+  out(i) =
+      static_cast<R>(work.state(i) == RowState::Excluded ? 0.0 : affine(work.row_sums[as_size(i)]));
 }
 
 /// Writes the advantages of the batch, all by one affine map of the combined values.
@@ -145,7 +146,7 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
     });
   } else if (renorm.over == RenormOver::Group) {
     for_each_unit(exec, workers, units.count(), [&](index_t worker, index_t unit) {
-      double* values = work.workers[at(worker)].values.data();
+      double* values = work.workers[as_size(worker)].values.data();
       for (index_t g = units.begin(unit); g < units.end(unit); ++g) {
         const index_t members = batch.groups.length(g);
         index_t n = 0;

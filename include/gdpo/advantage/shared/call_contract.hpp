@@ -41,14 +41,16 @@ constexpr bool are_of_long_form_v = is_device_v<Exec> ||
 /// Whether a call of advantages cannot begin with these arguments: the first is neither an array
 /// of rewards with something after it, nor an execution tag before a batch.
 template <class First, class... Rest>
-constexpr bool is_no_way_to_begin_v = is_reward_batch_v<First> || is_grouping_v<First> ||
-                                      computes_advantages_v<First> || is_std_vector_v<First> ||
-                                      std::is_arithmetic_v<First> || std::is_pointer_v<First> ||
-                                      (is_view_v<First> && sizeof...(Rest) == 0);
+constexpr bool is_invalid_first_argument_v = is_reward_batch_v<First> || is_grouping_v<First> ||
+                                             computes_advantages_v<First> ||
+                                             is_std_vector_v<First> ||
+                                             std::is_arithmetic_v<First> ||
+                                             std::is_pointer_v<First> ||
+                                             (is_view_v<First> && sizeof...(Rest) == 0);
 template <class First, class Second, class... Rest>
-constexpr bool is_no_way_to_begin_v<First, Second, Rest...> =
+constexpr bool is_invalid_first_argument_v<First, Second, Rest...> =
     is_exec_v<First> ? !is_reward_batch_v<Second>
-                     : is_no_way_to_begin_v<First> && !is_view_v<First>;
+                     : is_invalid_first_argument_v<First> && !is_view_v<First>;
 /// Whether the first of Rest, the second argument of the call, is a batch.
 template <class... Rest>
 constexpr bool has_batch_second_v = false;
@@ -76,8 +78,9 @@ void advantages_into(const Exec&, const Batch&, const Estimator&, const Out&, Wo
 }
 
 /// Taken by calls with other arguments: it only says what is wrong, by static_assert.
-template <class First, class... Rest,
-          std::enable_if_t<detail::is_no_way_to_begin_v<First, std::decay_t<Rest>...>, int> = 0>
+template <
+    class First, class... Rest,
+    std::enable_if_t<detail::is_invalid_first_argument_v<First, std::decay_t<Rest>...>, int> = 0>
 std::vector<double> advantages(const First&, const Rest&...) {
   using namespace detail;
   constexpr bool has_batch = is_reward_batch_v<First> || has_batch_second_v<Rest...>;

@@ -109,12 +109,12 @@ GDPO_INLINE void equate_sums(GroupStat& stat, index_t terms, double magnitude) {
 struct CombinedRange {
   double low = math::infinity, high = -math::infinity, magnitude = 0;
   bool unknown = false;
-  /// Adds a member. of_terms: the sum of its |terms|.
-  GDPO_INLINE void add(double score, double of_terms) {
+  /// Adds a member. terms_size: the sum of its |terms|.
+  GDPO_INLINE void add(double score, double terms_size) {
     unknown = unknown || math::is_nan(score);
     low = (math::min)(low, score);
     high = (math::max)(high, score);
-    magnitude = (math::max)(magnitude, of_terms);
+    magnitude = (math::max)(magnitude, terms_size);
   }
   GDPO_INLINE void add(const CombinedRange& o) {
     unknown = unknown || o.unknown;

@@ -20,10 +20,10 @@ GDPO_INLINE bool has_shares(double total) {
   return !math::not_finite(total) && !math::is_zero(total);
 }
 /// Adds a group of n values to the counts.
-GDPO_INLINE void count_group(GroupSpreads& of, double squares, index_t n) {
+GDPO_INLINE void count_group(GroupSpreads& spreads, double squares, index_t n) {
   if (n < 2) return;
-  of.all.add(n);
-  if (!math::is_zero(squares)) of.unequal.add(n);
+  spreads.all.add(n);
+  if (!math::is_zero(squares)) spreads.unequal.add(n);
 }
 
 /// The spreads inside the groups of a column. squares and sizes: (groups) squares_of each group,
@@ -31,17 +31,17 @@ GDPO_INLINE void count_group(GroupSpreads& of, double squares, index_t n) {
 /// `order` (stats/reduce.hpp), over groups in place of rows. `squares` is overwritten.
 template <class Order>
 GroupSpreads spreads_of(Order order, double* squares, const index_t* sizes, index_t groups) {
-  GroupSpreads of;
+  GroupSpreads spreads;
   const auto sum = [&] {
     return sum_rows<1>(order, squares, nullptr, groups,
                        [](const auto& value, const auto&) { return std::array{value}; })[0];
   };
-  for (index_t g = 0; g < groups; ++g) count_group(of, squares[g], sizes[g]);
-  of.squares = sum();
-  if (!has_shares(of.squares)) return of;
-  for (index_t g = 0; g < groups; ++g) squares[g] = share_of(squares[g], sizes[g], of.squares);
-  of.shares = sum();
-  return of;
+  for (index_t g = 0; g < groups; ++g) count_group(spreads, squares[g], sizes[g]);
+  spreads.squares = sum();
+  if (!has_shares(spreads.squares)) return spreads;
+  for (index_t g = 0; g < groups; ++g) squares[g] = share_of(squares[g], sizes[g], spreads.squares);
+  spreads.shares = sum();
+  return spreads;
 }
 
 }  // namespace detail

@@ -13,8 +13,8 @@ class RewardReader {
   struct Channels {
     const EstimatorScratch& work;
     index_t size() const { return static_cast<index_t>(work.channels.size()); }
-    index_t operator()(index_t j) const { return work.channels[at(j)]; }
-    double weight(index_t j) const { return work.channel_weights[at(j)]; }
+    index_t operator()(index_t j) const { return work.channels[as_size(j)]; }
+    double weight(index_t j) const { return work.channel_weights[as_size(j)]; }
   };
 
  public:
@@ -25,8 +25,9 @@ class RewardReader {
         function_(function),
         work_(work),
         rules_(batch.rewards, batch.penalty, Channels{work}, e) {
-    check_rewards<sums_first>(function, batch, e,
-                              [&](const char* of, index_t rows) { batch.groups.check(of, rows); });
+    check_rewards<sums_first>(function, batch, e, [&](const char* name, index_t rows) {
+      batch.groups.check(name, rows);
+    });
     check_counts(function, batch);
     work.channels.clear();
     work.channel_weights.clear();
@@ -69,7 +70,7 @@ class RewardReader {
   /// when it inlines this into fill_report.
   GDPO_NOINLINE double weighted_sum(index_t row, double& magnitude) const {
     const auto read = [&](index_t first, index_t lanes, double* x) {
-      for (index_t j = 0; j < lanes; ++j) x[j] = (*this)(row, work_.channels[at(first + j)]);
+      for (index_t j = 0; j < lanes; ++j) x[j] = (*this)(row, work_.channels[as_size(first + j)]);
     };
     return rules_.weighted_sum(row, read, magnitude);
   }

@@ -38,11 +38,11 @@ struct RewardRules {
   List<Gate, 16> gates;
 
   template <class Estimator>
-  RewardRules(View<const T, 2> of, const PerRow& penalty_of_rows, const Channels& read,
-              const Estimator& e)
-      : rewards(of),
-        penalties(penalty_of_rows),
-        channels(read),
+  RewardRules(View<const T, 2> reward_array, const PerRow& row_penalties,
+              const Channels& used_channels, const Estimator& e)
+      : rewards(reward_array),
+        penalties(row_penalties),
+        channels(used_channels),
         missing(e.missing),
         penalty(e.penalty),
         gates(e.gates) {}

@@ -140,11 +140,11 @@ class ConstrainedCall {
       bool number = true;
       for_members(g, [&](index_t i) {
         if (!is_used(i)) return;
-        number = number && !math::is_nan(work_.mixed[at(i)]);
-        low = (math::min)(low, work_.mixed[at(i)]);
-        high = (math::max)(high, work_.mixed[at(i)]);
+        number = number && !math::is_nan(work_.mixed[as_size(i)]);
+        low = (math::min)(low, work_.mixed[as_size(i)]);
+        high = (math::max)(high, work_.mixed[as_size(i)]);
       });
-      report_->degenerate[at(g)] = number && !(low < high);
+      report_->degenerate[as_size(g)] = number && !(low < high);
     }
   }
 
@@ -227,17 +227,17 @@ class ConstrainedCall {
       if (state != static_cast<unsigned char>(RowState::Excluded)) work_.states[i] = state;
     });
     for (const GroupScratch& worker : inner_.workers)
-      raw_singleton_ = raw_singleton_ || worker.seen.raw_singleton;
+      raw_singleton_ = raw_singleton_ || worker.cases.raw_singleton;
   }
   /// Sets the sums of a group to 0 if they differ by rounding alone. Exact arithmetic would give 0,
   /// because they are equal and add up to 0.
   void silence_rounding() {
-    const auto counts = [this](index_t i) { return work_.states[at(i)] == counted; };
+    const auto counts = [this](index_t i) { return work_.states[as_size(i)] == counted; };
     for (index_t g = 0; g < group_count(); ++g) {
       double smallest;
       if (!equal_but_for_rounding(g, work_.mixed.data(), 1, counts, smallest)) continue;
       for_members(g, [&](index_t i) {
-        if (counts(i)) work_.mixed[at(i)] = 0;
+        if (counts(i)) work_.mixed[as_size(i)] = 0;
       });
     }
   }
@@ -254,10 +254,11 @@ class ConstrainedCall {
     for_members(g, [&](index_t i) {
       if (!used(i)) return;
       const double value = values[i * stride];
-      finite = finite && !math::not_finite(value) && !math::not_finite(work_.magnitudes[at(i)]);
+      finite =
+          finite && !math::not_finite(value) && !math::not_finite(work_.magnitudes[as_size(i)]);
       low = (math::min)(low, value);
       high = (math::max)(high, value);
-      magnitude = (math::max)(magnitude, work_.magnitudes[at(i)]);
+      magnitude = (math::max)(magnitude, work_.magnitudes[as_size(i)]);
       ++n;
     });
     return finite && n > 1 && high - low <= rounding_of_sum(active().size() + 1, magnitude);
@@ -301,8 +302,8 @@ class ConstrainedCall {
       double x = reader.gated(i, reward);
       if (is_used(i)) check_reward(function_, missing, x, i, reward);
       x = settled(missing, x);
-      term(at(i), own, all) = x;
-      work_.magnitudes[at(i)] = math::abs(x);
+      term(as_size(i), own, all) = x;
+      work_.magnitudes[as_size(i)] = math::abs(x);
     }
     const bool skips = missing.entry == MissingEntry::Skip;
     for (const Constraint& c : active()) {
@@ -315,13 +316,13 @@ class ConstrainedCall {
       });
     }
     const auto used = [&](index_t i) {
-      return !(skips && math::is_nan(term(at(i), own, all))) && is_used(i);
+      return !(skips && math::is_nan(term(as_size(i), own, all))) && is_used(i);
     };
     for (index_t g = 0; g < group_count(); ++g) {
       double smallest;
       if (!equal_but_for_rounding(g, work_.terms.data() + own, all, used, smallest)) continue;
       for_members(g, [&](index_t i) {
-        if (used(i)) term(at(i), own, all) = smallest;
+        if (used(i)) term(as_size(i), own, all) = smallest;
       });
     }
     double weights[List<double>::capacity];
