@@ -13,8 +13,8 @@ GDPO_BEGIN_NAMESPACE
 ///     gdpo::advantages(rewards, groups, constrained);
 ///
 /// **Primary rewards** are maximized: those with a weight other than 0, or without weights all that
-/// no constraint names. A constraint with lambda = 0 is not at work: it reads nothing. If none is
-/// at work, the advantages are those of the estimator, bit for bit.
+/// no constraint names. A constraint with lambda = 0 is inactive: its reward is not read. If none
+/// is active, the advantages are those of the estimator, bit for bit.
 ///
 /// **Constrained rewards** are read as they stand in the batch. Gates, the KL penalty and an
 /// external baseline apply to the primary rewards only; a policy that reads `MemberArgs::external`
@@ -64,7 +64,7 @@ static_assert(std::is_trivially_copyable_v<Constrained<>>, "estimators are kerne
 
 /// The long form of `advantages` (advantage/advantages.hpp) for a constrained estimator.
 /// It costs one call of the estimator for the primary rewards, and one call on a single column for
-/// each constraint at work. Every exec gives the same bits. Computed in double and rounded once to
+/// each active constraint. Every exec gives the same bits. Computed in double and rounded once to
 /// R, the scalar of out: (N). It allocates only what the workspace (and the report) lack.
 template <class Exec, class T, class Groups, class Estimator, class Placement, class R>
 void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,

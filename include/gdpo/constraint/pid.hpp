@@ -182,7 +182,7 @@ class PidLagrangian {
   /// rewards: (m); entry c is the column of the reward that constraint c limits.
   /// signal: what counts as the violation of one sample.
   /// Errors: `invalid_input` for another number of rewards, and for a controller that is fed with
-  /// errors, because it knows no limits.
+  /// errors, because it has no limits.
   List<Constraint, 16> constraints(const List<index_t, 16>& rewards,
                                    Signal signal = Signal::Linear) const {
     if (rewards.size() != size()) {
@@ -203,8 +203,8 @@ class PidLagrangian {
     return {list, size()};
   }
 
-  /// Gives constraint c another limit or scale during a run: `pid.move(0, {0.95, 0.3})`. `to` is in
-  /// units of the reward, and its bound is that of the constraint.
+  /// Gives constraint c another limit or scale during a run: `pid.move(0, {0.95, 0.3})`. `target`
+  /// is in units of the reward, and its bound is that of the constraint.
   ///
   /// The multiplier stays and goes on from there: the limit makes it neither jump now nor in the
   /// next update, in which it moves as if it had been there under the new limit all along. The
@@ -217,10 +217,10 @@ class PidLagrangian {
   /// unfinished period stay, because they are in units of the reward.
   ///
   /// Errors: `invalid_input` for a c outside 0 .. m - 1, a limit or scale out of range, another
-  /// bound (the multiplier of a floor means nothing to a ceiling: make a new controller), a limit
-  /// so far away that the errors so far are not finite, and for a controller that is fed with
-  /// errors, because it knows no limits. Nothing has changed then.
-  void move(index_t c, const SetPoint& to) {
+  /// bound (the multiplier of a floor cannot serve a ceiling: make a new controller), a limit so
+  /// far away that the errors so far are not finite, and for a controller that is fed with errors,
+  /// because it has no limits. Nothing has changed then.
+  void move(index_t c, const SetPoint& target) {
     constexpr const char* function = "gdpo::PidLagrangian::move";
     if (c < 0 || c >= size()) {
       contract::fail(function, "c", contract::text(c),
@@ -230,14 +230,14 @@ class PidLagrangian {
       contract::fail(function, "c", "a constraint of a controller that is fed with errors",
                      "a controller of set-points, which have limits to be moved");
     }
-    const std::size_t at = static_cast<std::size_t>(c);
-    detail::check_set_point(function, at, to);
-    detail::check_same_bound(function, at, to.bound, state_.set_points[at].bound);
+    const std::size_t index = static_cast<std::size_t>(c);
+    detail::check_set_point(function, index, target);
+    detail::check_same_bound(function, index, target.bound, state_.set_points[index].bound);
     PidState moved = state_;
-    detail::move_set_point(function, moved, at, moved.history.data() + history_at_[at], gains_[at],
-                           to);
+    detail::move_set_point(function, moved, index, moved.history.data() + history_begin_[index],
+                           gains_[index], target);
     state_ = std::move(moved);
-    steps_[at] = kept(at);
+    steps_[index] = kept(index);
   }
 
   /// The state, for a checkpoint: `to_bytes(pid.state())`, or JSON (with/nlohmann_json.hpp). The
@@ -260,27 +260,27 @@ class PidLagrangian {
     detail::check_state(function, state, gains_, history_size_);
     PidState restored = state;
     for (std::size_t c = 0; c < gains_.size(); ++c) {
-      const SetPoint &own = state_.set_points[c], &from = state.set_points[c];
-      if (takes_errors_ && (from.limit != 0 || from.scale != 1 || from.bound != own.bound)) {
+      const SetPoint &current = state_.set_points[c], &saved = state.set_points[c];
+      if (takes_errors_ && (saved.limit != 0 || saved.scale != 1 || saved.bound != current.bound)) {
         contract::fail(
             function, "state.set_points[" + contract::text(static_cast<index_t>(c)) + "]",
-            "limit " + contract::text(from.limit) + " and scale " + contract::text(from.scale),
+            "limit " + contract::text(saved.limit) + " and scale " + contract::text(saved.scale),
             "the state of a controller that is fed with errors, as this one is");
       }
-      detail::check_same_bound(function, c, from.bound, own.bound);
+      detail::check_same_bound(function, c, saved.bound, current.bound);
       const PidGains& g = gains_[c];
       double &lambda = restored.lambda[c], &integral = restored.integral[c];
       if (g.form == PidForm::Positional) {
-        const bool at_start = integral == g.lambda_init;  // it may begin below integral_min
-        if (!at_start)
+        const bool is_initial = integral == g.lambda_init;  // it may begin below integral_min
+        if (!is_initial)
           integral = clamp(integral, least_integral(g, integral, restored.adam_m[c]),
                            largest_integral(g, integral, restored.adam_m[c]));
         if (lambda > g.lambda_max && g.anti_windup != AntiWindup::None)
           integral = (math::min)(integral, g.lambda_max);
       }
       lambda = (math::min)(lambda, g.lambda_max);
-      detail::move_set_point(function, restored, c, restored.history.data() + history_at_[c], g,
-                             own);
+      detail::move_set_point(function, restored, c, restored.history.data() + history_begin_[c], g,
+                             current);
     }
     state_ = std::move(restored);
     for (std::size_t c = 0; c < gains_.size(); ++c) steps_[c] = kept(c);
@@ -302,10 +302,10 @@ class PidLagrangian {
     }
   }
   /// Places the histories of all constraints in one array, in which that of constraint c begins at
-  /// history_at_[c].
+  /// history_begin_[c].
   void place_histories() {
     for (const PidGains& g : gains_) {
-      history_at_.push_back(history_size_);
+      history_begin_.push_back(history_size_);
       history_size_ += static_cast<std::size_t>(g.d_delay);
     }
   }
@@ -373,7 +373,7 @@ class PidLagrangian {
     const double p =
         g.p_start == EmaStart::BiasCorrected ? p_average / (1.0 - p_weight) : p_average;
 
-    double* history = s.history.data() + history_at_[c];
+    double* history = s.history.data() + history_begin_[c];
     const bool seeds = first && g.d_start == EmaStart::FirstValue;
     const double d_average = seeds ? y : averaged(g.d_ema, s.d_average[c], y);
     const double change = seeds ? 0.0 : d_average - history[s.cursor[c]];
@@ -490,7 +490,7 @@ class PidLagrangian {
 
   std::vector<PidGains> gains_;
   PidState state_;
-  std::vector<std::size_t> history_at_;
+  std::vector<std::size_t> history_begin_;
   std::size_t history_size_ = 0;
   std::vector<PidStep> steps_;
   bool takes_errors_ = false;  // fed with signed errors: the set-points are placeholders

@@ -93,11 +93,11 @@ class ByteReader {
   ByteReader(const char* function, const unsigned char* bytes, std::size_t size)
       : function_(function), bytes_(bytes), size_(size) {}
   std::uint64_t word() {
-    if (size_ - at_ < 8)
+    if (size_ - offset_ < 8)
       fail("a state that ends after " + contract::text(static_cast<index_t>(size_)) + " bytes");
     std::uint64_t word = 0;
     for (int shift = 0; shift < 64; shift += 8)
-      word |= static_cast<std::uint64_t>(bytes_[at_++]) << shift;
+      word |= static_cast<std::uint64_t>(bytes_[offset_++]) << shift;
     return word;
   }
   void get(std::int64_t& x) { x = static_cast<std::int64_t>(word()); }
@@ -105,23 +105,23 @@ class ByteReader {
     const std::uint64_t bits = word();
     std::memcpy(&x, &bits, sizeof bits);
   }
-  /// The length of an array whose entries take 8 bytes or more. Checking it against the bytes left
-  /// keeps a damaged length from asking for memory that no such state needs.
+  /// The length of an array whose entries take 8 bytes or more. It is checked against the bytes
+  /// that are left, so that a damaged length cannot cause a huge allocation.
   std::size_t length() {
     const std::uint64_t n = word();
-    if (n > (size_ - at_) / 8)
+    if (n > (size_ - offset_) / 8)
       fail("a state that ends after " + contract::text(static_cast<index_t>(size_)) + " bytes");
     return static_cast<std::size_t>(n);
   }
   [[noreturn]] void fail(const std::string& given) const {
     contract::fail(function_, "bytes", given, "what to_bytes() gave");
   }
-  std::size_t left() const { return size_ - at_; }
+  std::size_t left() const { return size_ - offset_; }
 
  private:
   const char* function_;
   const unsigned char* bytes_;
-  std::size_t size_, at_ = 0;
+  std::size_t size_, offset_ = 0;
 };
 
 /// The first 8 bytes of a state: "GDPO.PID" in ASCII.
@@ -168,32 +168,32 @@ inline std::vector<unsigned char> to_bytes(const PidState& state) {
 /// Errors: `invalid_input` for bytes that are no state, were cut or altered, or were written by
 /// another version. Whether the numbers suit a controller, `PidLagrangian::restore` checks.
 inline PidState pid_state_from_bytes(const unsigned char* bytes, std::size_t size) {
-  detail::ByteReader in("gdpo::pid_state_from_bytes", bytes, size);
-  if (!bytes && size > 0) in.fail("a null pointer");
-  if (size < 16 || in.word() != detail::pid_state_mark) in.fail("no state of a controller");
+  detail::ByteReader reader("gdpo::pid_state_from_bytes", bytes, size);
+  if (!bytes && size > 0) reader.fail("a null pointer");
+  if (size < 16 || reader.word() != detail::pid_state_mark) reader.fail("no state of a controller");
   PidState state;
-  const std::uint64_t version = in.word();
+  const std::uint64_t version = reader.word();
   if (version != PidState::current_version) {
-    in.fail("version " + std::to_string(version) + " (this library reads version " +
-            std::to_string(PidState::current_version) + ")");
+    reader.fail("version " + std::to_string(version) + " (this library reads version " +
+                std::to_string(PidState::current_version) + ")");
   }
   detail::ByteReader last("gdpo::pid_state_from_bytes", bytes + size - 8, 8);
   if (detail::checksum(bytes, size - 8) != last.word())
-    in.fail("a state that was cut or altered: its checksum differs");
-  state.set_points.resize(in.length());
+    reader.fail("a state that was cut or altered: its checksum differs");
+  state.set_points.resize(reader.length());
   for (SetPoint& s : state.set_points) {
-    in.get(s.limit), in.get(s.scale), in.get(s.k);
-    s.bound = in.word() != 0 ? Bound::AtLeast : Bound::AtMost;
+    reader.get(s.limit), reader.get(s.scale), reader.get(s.k);
+    s.bound = reader.word() != 0 ? Bound::AtLeast : Bound::AtMost;
     std::int64_t n;
-    in.get(n);
+    reader.get(n);
     s.baseline.n = static_cast<index_t>(n);
-    detail::for_each_number(s.baseline, [&](const char*, double& x) { in.get(x); });
+    detail::for_each_number(s.baseline, [&](const char*, double& x) { reader.get(x); });
   }
   detail::for_each_field(state, [&](const char*, auto& field) {
-    field.resize(in.length());
-    for (auto& x : field) in.get(x);
+    field.resize(reader.length());
+    for (auto& x : field) reader.get(x);
   });
-  if (in.left() != 8) in.fail("bytes behind the state");
+  if (reader.left() != 8) reader.fail("bytes behind the state");
   return state;
 }
 /// The same from a vector of bytes.

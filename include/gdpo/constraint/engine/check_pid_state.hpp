@@ -50,7 +50,7 @@ inline void check_state(const char* function, const PidState& state,
     }
   });
   for (std::size_t c = 0; c < gains.size(); ++c) {
-    const auto within = [&](const char* name, auto x, auto low, auto high) {
+    const auto check_range = [&](const char* name, auto x, auto low, auto high) {
       if (x >= low && x <= high) return;
       fail(name, text(static_cast<double>(x)),
            "a number from " + text(static_cast<double>(low)) + " to " +
@@ -59,17 +59,17 @@ inline void check_state(const char* function, const PidState& state,
     constexpr double most = (std::numeric_limits<double>::max)();
     constexpr std::int64_t none = 0, many = std::int64_t{1} << 62;
     check_set_point(function, c, state.set_points[c]);
-    within("lambda", state.lambda[c], 0.0, most);
-    within("adam_v", state.adam_v[c], 0.0, most);
-    within("pending_count", state.pending_count[c], 0.0, most);
-    within("p_weight", state.p_weight[c], 0.0, 1.0);
-    within("adam_m_weight", state.adam_m_weight[c], 0.0, 1.0);
-    within("adam_v_weight", state.adam_v_weight[c], 0.0, 1.0);
-    within("cursor", state.cursor[c], none, std::int64_t{gains[c].d_delay - 1});
-    within("updates", state.updates[c], none, many);
-    within("calls", state.calls[c], none, many);
-    within("held", state.held[c], none, many);
-    within("saturated_steps", state.saturated_steps[c], none, many);
+    check_range("lambda", state.lambda[c], 0.0, most);
+    check_range("adam_v", state.adam_v[c], 0.0, most);
+    check_range("pending_count", state.pending_count[c], 0.0, most);
+    check_range("p_weight", state.p_weight[c], 0.0, 1.0);
+    check_range("adam_m_weight", state.adam_m_weight[c], 0.0, 1.0);
+    check_range("adam_v_weight", state.adam_v_weight[c], 0.0, 1.0);
+    check_range("cursor", state.cursor[c], none, std::int64_t{gains[c].d_delay - 1});
+    check_range("updates", state.updates[c], none, many);
+    check_range("calls", state.calls[c], none, many);
+    check_range("held", state.held[c], none, many);
+    check_range("saturated_steps", state.saturated_steps[c], none, many);
   }
 }
 

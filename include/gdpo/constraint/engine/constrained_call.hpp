@@ -11,8 +11,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The policies of an estimator that the placements need to know; `known` is false for a type that
-/// is no GroupAdvantage.
+/// The properties of an estimator's policies that placements depend on; `known` is false for a type
+/// that is no GroupAdvantage.
 template <class Estimator>
 struct PoliciesOf {
   static constexpr bool known = false;
@@ -109,7 +109,7 @@ class ConstrainedCall {
       violations(c, before_renorm(estimator_));
       add_combined(-math::mul(factor, c.lambda), false);
     }
-    if (Policies::zero_sum) silence_rounding();
+    if (Policies::zero_sum) zero_rounding_noise();
     std::copy(work_.mixed.begin(), work_.mixed.end(), inner_.row_sums.begin());
     std::copy(work_.states.begin(), work_.states.end(), inner_.row_state.begin());
     inner_.combined.zero_sum = Policies::zero_sum && !raw_singleton_;
@@ -188,10 +188,11 @@ class ConstrainedCall {
   template <class E>
   void violations(const Constraint& c, const E& e) {
     fill_violations(c);
-    Inner of_c = batch_of(work_.violations, 1);
-    of_c.penalty = {};
-    if (of_c.baseline) of_c.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
-    advantages_into(exec_, of_c, for_one_column(e), gdpo::view(work_.channel), workspace_);
+    Inner column_batch = batch_of(work_.violations, 1);
+    column_batch.penalty = {};
+    if (column_batch.baseline)
+      column_batch.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
+    advantages_into(exec_, column_batch, for_one_column(e), gdpo::view(work_.channel), workspace_);
   }
   /// mixed += factor * channel.
   void add(double factor) {
@@ -231,7 +232,7 @@ class ConstrainedCall {
   }
   /// Sets the sums of a group to 0 if they differ by rounding alone. Exact arithmetic would give 0,
   /// because they are equal and add up to 0.
-  void silence_rounding() {
+  void zero_rounding_noise() {
     const auto counts = [this](index_t i) { return work_.states[as_size(i)] == counted; };
     for (index_t g = 0; g < group_count(); ++g) {
       double smallest;
@@ -269,32 +270,32 @@ class ConstrainedCall {
   /// Makes the violations further rewards with weights -lambda_c. The estimator then decides which
   /// groups are degenerate as for any weighted sum.
   void penalize_sum() {
-    const index_t all = columns() + active().size();
+    const index_t width = columns() + active().size();
     double weights[List<double>::capacity];
-    if (all > List<double>::capacity) fail_on_size();
+    if (width > List<double>::capacity) fail_on_size();
     std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
-    copy_rewards(all);
+    copy_rewards(width);
     const Reader reader(function_, batch_, estimator_, inner_);
     for (index_t c = 0; c < active().size(); ++c) {
       weights[columns() + c] = -active()[c].lambda;
       fill_violations(active()[c]);
       for_rows([&](std::size_t i) {
-        term(i, columns() + c, all) =
+        term(i, columns() + c, width) =
             has_primary(reader, index(i)) ? work_.violations[i] : math::nan();
       });
     }
     Estimator e = estimator_;
-    e.weights = List<double>(weights, all);
-    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_,
+    e.weights = List<double>(weights, width);
+    advantages_into(exec_, batch_of(work_.terms, width), e, gdpo::view(work_.mixed), workspace_,
                     report_);
   }
   /// Adds a further reward, `reward` minus the violations, and moves the weight of `reward` to it.
-  /// In a group where the new reward is one number but for rounding it becomes that number, so that
-  /// the estimator finds the group degenerate.
+  /// In a group where the new reward is one number up to rounding it becomes that number, so that
+  /// the estimator treats the group as degenerate.
   void penalize_reward(index_t reward) {
-    const index_t all = columns() + 1, own = columns();
-    if (all > List<double>::capacity) fail_on_size();
-    copy_rewards(all);
+    const index_t width = columns() + 1, new_column = columns();
+    if (width > List<double>::capacity) fail_on_size();
+    copy_rewards(width);
     work_.magnitudes.resize(rows());
     const Reader reader(function_, batch_, estimator_, inner_);
     const Missing& missing = estimator_.missing;
@@ -302,7 +303,7 @@ class ConstrainedCall {
       double x = reader.gated(i, reward);
       if (is_used(i)) check_reward(function_, missing, x, i, reward);
       x = settled(missing, x);
-      term(as_size(i), own, all) = x;
+      term(as_size(i), new_column, width) = x;
       work_.magnitudes[as_size(i)] = math::abs(x);
     }
     const bool skips = missing.entry == MissingEntry::Skip;
@@ -311,34 +312,35 @@ class ConstrainedCall {
       for_rows([&](std::size_t i) {
         const double v = math::mul(c.lambda, work_.violations[i]);
         if (skips && math::is_nan(v)) return;
-        term(i, own, all) -= v;
+        term(i, new_column, width) -= v;
         work_.magnitudes[i] += math::abs(v);
       });
     }
     const auto used = [&](index_t i) {
-      return !(skips && math::is_nan(term(as_size(i), own, all))) && is_used(i);
+      return !(skips && math::is_nan(term(as_size(i), new_column, width))) && is_used(i);
     };
     for (index_t g = 0; g < group_count(); ++g) {
       double smallest;
-      if (!equal_but_for_rounding(g, work_.terms.data() + own, all, used, smallest)) continue;
+      if (!equal_but_for_rounding(g, work_.terms.data() + new_column, width, used, smallest))
+        continue;
       for_members(g, [&](index_t i) {
-        if (used(i)) term(as_size(i), own, all) = smallest;
+        if (used(i)) term(as_size(i), new_column, width) = smallest;
       });
     }
     double weights[List<double>::capacity];
     std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
-    weights[own] = weights[reward];
+    weights[new_column] = weights[reward];
     weights[reward] = 0;
     Estimator e = estimator_;
-    e.weights = List<double>(weights, all);
-    if (e.penalty.reward == reward) e.penalty.reward = own;
-    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_,
+    e.weights = List<double>(weights, width);
+    if (e.penalty.reward == reward) e.penalty.reward = new_column;
+    advantages_into(exec_, batch_of(work_.terms, width), e, gdpo::view(work_.mixed), workspace_,
                     report_);
   }
 
-  /// Entry (i, column) of the array `terms` (N, of).
-  double& term(std::size_t i, index_t column, index_t of) const {
-    return work_.terms[i * static_cast<std::size_t>(of) + static_cast<std::size_t>(column)];
+  /// Entry (i, column) of the array `terms` (N, width).
+  double& term(std::size_t i, index_t column, index_t width) const {
+    return work_.terms[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(column)];
   }
   /// False for a row that the estimator excludes because it has no primary reward. Its violations
   /// are then set to missing, so that the row stays excluded.
@@ -350,11 +352,11 @@ class ConstrainedCall {
     }
     return false;
   }
-  /// Makes `terms` (N, of) and copies the rewards into its first columns.
-  void copy_rewards(index_t of) {
-    work_.terms.resize(rows() * static_cast<std::size_t>(of));
+  /// Makes `terms` (N, width) and copies the rewards into its first columns.
+  void copy_rewards(index_t width) {
+    work_.terms.resize(rows() * static_cast<std::size_t>(width));
     for_rows([&](std::size_t i) {
-      for (index_t c = 0; c < columns(); ++c) term(i, c, of) = load(batch_.rewards(index(i), c));
+      for (index_t c = 0; c < columns(); ++c) term(i, c, width) = load(batch_.rewards(index(i), c));
     });
   }
   /// The column of the reward that carries the violations; -1 stands for the only primary reward.
@@ -399,7 +401,7 @@ class ConstrainedCall {
   /// Checks the constraints and keeps those with a multiplier above 0 as active_.
   void check(const List<Constraint, 16>& constraints) {
     using contract::text;
-    Constraint at_work[16];
+    Constraint list[16];
     index_t n = 0;
     for (index_t k = 0; k < constraints.size(); ++k) {
       const Constraint& c = constraints[k];
@@ -408,9 +410,9 @@ class ConstrainedCall {
         fail(name + ".reward", text(c.reward), "one of " + text(columns()) + " rewards");
       }
       check_fields(function_, name.c_str(), c);
-      if (c.lambda > 0) at_work[n++] = c;
+      if (c.lambda > 0) list[n++] = c;
     }
-    active_ = {at_work, n};
+    active_ = {list, n};
     if (math::not_finite(lambda_sum()))
       fail("constraints", "multipliers without a finite sum", "a finite sum");
   }

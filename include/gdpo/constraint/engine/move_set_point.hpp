@@ -1,5 +1,5 @@
 #pragma once
-// What a controller remembers, changed to what it would remember under another set-point.
+// Converts the state of a controller to another set-point.
 #include <gdpo/constraint/engine/check_pid_state.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -11,7 +11,7 @@ GDPO_INLINE double beyond(double e, double band) {
 }
 
 /// Turns errors against one set-point into errors against another of the same bound.
-struct OfOtherSetPoint {
+struct ErrorConversion {
   double ratio,  ///< Units of the first scale in one of the second.
       shift;     ///< The error of the first limit against the second.
   double band;   ///< The dead band, which both errors are without.
@@ -35,21 +35,22 @@ inline double weight_of_errors(const PidState& s, std::size_t c, const PidGains&
   return g.p_ema > 0 ? (math::max)(1.0 - s.p_weight[c] / g.p_ema, 0.0) : 1.0;
 }
 
-/// Gives constraint c the set-point `to`, of the same bound, so that its multiplier goes on from
-/// where it is. `PidLagrangian::move` says what becomes of the state.
+/// Gives constraint c the set-point `target`, of the same bound. Its multiplier does not change;
+/// `PidLagrangian::move` describes what the rest of the state becomes.
 inline void move_set_point(const char* function, PidState& s, std::size_t c, double* history,
-                           const PidGains& g, const SetPoint& to) {
-  const SetPoint from = s.set_points[c];
-  s.set_points[c] = to;
-  const bool same = from.limit == to.limit && from.scale == to.scale;
+                           const PidGains& g, const SetPoint& target) {
+  const SetPoint source = s.set_points[c];
+  s.set_points[c] = target;
+  const bool same = source.limit == target.limit && source.scale == target.scale;
   if (same || s.updates[c] == 0) return;
 
-  const OfOtherSetPoint other{from.scale / to.scale, error_of(to, from.limit), g.dead_band};
-  const double weight = weight_of_errors(s, c, g), average = other.sum(s.p_average[c], weight);
+  const ErrorConversion conversion{source.scale / target.scale, error_of(target, source.limit),
+                                   g.dead_band};
+  const double weight = weight_of_errors(s, c, g), average = conversion.sum(s.p_average[c], weight);
   // The proportional term is of the mean error where the average is corrected.
   const double share = g.p_start == EmaStart::BiasCorrected ? weight : 1.0;
-  const double p_change = (average - math::mul(other.ratio, s.p_average[c])) / share;
-  const double rest = math::mul(other.ratio, s.previous[c]) + math::mul(g.kp, p_change);
+  const double p_change = (average - math::mul(conversion.ratio, s.p_average[c])) / share;
+  const double rest = math::mul(conversion.ratio, s.previous[c]) + math::mul(g.kp, p_change);
 
   double& integral = s.integral[c];
   if (g.form == PidForm::Positional && s.updates[c] > g.warm_up) {
@@ -63,24 +64,25 @@ inline void move_set_point(const char* function, PidState& s, std::size_t c, dou
     const double m_weight = 1.0 - s.adam_m_weight[c], v_weight = 1.0 - s.adam_v_weight[c];
     const bool adam = g.form == PidForm::Adam;
     const double mean = adam ? s.adam_m[c] / m_weight : weight > 0 ? s.p_average[c] / weight : 0.0;
-    const double later = other(mean), spread = s.adam_v[c] - math::mul(v_weight, mean * mean);
-    s.adam_v[c] = math::mul(other.ratio * other.ratio, (math::max)(spread, 0.0)) +
+    const double later = conversion(mean), spread = s.adam_v[c] - math::mul(v_weight, mean * mean);
+    s.adam_v[c] = math::mul(conversion.ratio * conversion.ratio, (math::max)(spread, 0.0)) +
                   math::mul(v_weight, later * later);
     if (adam) s.adam_m[c] = math::mul(m_weight, later);
   }
   s.p_average[c] = average;
   s.previous[c] = rest;
-  s.d_average[c] *= other.ratio;
-  for (int i = 0; i < g.d_delay; ++i) history[i] *= other.ratio;
+  s.d_average[c] *= conversion.ratio;
+  for (int i = 0; i < g.d_delay; ++i) history[i] *= conversion.ratio;
 
   bool finite = true;
   for (int i = 0; i < g.d_delay; ++i) finite = finite && !math::not_finite(history[i]);
   for (const double number : {average, rest, integral, s.d_average[c], s.adam_m[c], s.adam_v[c]})
     finite = finite && !math::not_finite(number);
   if (!finite) {
-    contract::fail(function, "set_points[" + contract::text(static_cast<index_t>(c)) + "]",
-                   "limit " + contract::text(to.limit) + " and scale " + contract::text(to.scale),
-                   "numbers in whose units the errors so far are finite");
+    contract::fail(
+        function, "set_points[" + contract::text(static_cast<index_t>(c)) + "]",
+        "limit " + contract::text(target.limit) + " and scale " + contract::text(target.scale),
+        "numbers in whose units the errors so far are finite");
   }
 }
 
