@@ -1,5 +1,5 @@
 #pragma once
-// How ranks speak to each other: a status word first, so that all of them go on or none does.
+// Messages between ranks: a status word first, so that either all ranks go on or none does.
 #include <algorithm>
 #include <cstdint>
 #include <gdpo/dist/communicator.hpp>
@@ -10,8 +10,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace dist {
 
-/// The number of the protocol that the ranks speak: which messages follow each other, and what
-/// stands in them. It travels with every message, beside the version of the library.
+/// The number of the message protocol: the order of the messages and their contents. It is sent
+/// with every status word, next to the version of the library.
 inline constexpr std::uint32_t protocol = 1;
 
 }  // namespace dist
@@ -22,13 +22,13 @@ namespace detail {
 inline constexpr std::uint32_t library_version =
     GDPO_VERSION_MAJOR * 1000000 + GDPO_VERSION_MINOR * 1000 + GDPO_VERSION_PATCH;
 
-/// What a rank says first in every collective. Its size and its first three members stay as they
-/// are in every protocol, so that ranks of different versions can tell each other.
+/// The first message of a rank in every collective. Its size and its first three members are the
+/// same in every protocol, so that ranks of different versions can recognize each other.
 struct StatusWord {
-  static constexpr std::uint32_t own_greeting = 0x6f706467;  // "gdpo" in the order of the bytes
+  static constexpr std::uint32_t gdpo_greeting = 0x6f706467;  // "gdpo" in the order of the bytes
   enum class State : std::uint32_t { Ready, InvalidInput, Failed };
 
-  std::uint32_t greeting = own_greeting, protocol = dist::protocol, version = library_version;
+  std::uint32_t greeting = gdpo_greeting, protocol = dist::protocol, version = library_version;
   State state = State::Ready;
   std::uint64_t settings = 0;      // the hash of the settings
   std::uint64_t text_bytes = 0;    // of the settings in words, or of what went wrong
@@ -75,13 +75,13 @@ class Records {
 class RecordReader {
  public:
   RecordReader(const Records& records, int rank)
-      : at_(records.of(rank)), left_(records.size(rank)) {}
+      : position_(records.of(rank)), left_(records.size(rank)) {}
   template <class T>
   void get(T* values, std::size_t n) {
     if (n == 0) return;
     if (n > left_ / sizeof(T)) dist::fail_communication("gdpo::dist: a record ends too early");
-    std::memcpy(values, at_, n * sizeof(T));
-    at_ += n * sizeof(T), left_ -= n * sizeof(T);
+    std::memcpy(values, position_, n * sizeof(T));
+    position_ += n * sizeof(T), left_ -= n * sizeof(T);
   }
   template <class T>
   T get() {
@@ -91,7 +91,7 @@ class RecordReader {
   }
 
  private:
-  const unsigned char* at_;
+  const unsigned char* position_;
   std::size_t left_;
 };
 
@@ -102,7 +102,7 @@ inline std::uint64_t hash_of(const std::string& words) {
   return hash;
 }
 
-/// Throws the invalid_input that all ranks throw, about what the ranks `first` and `second` say.
+/// Throws an invalid_input, the same on all ranks: a of rank `first` does not fit b of `second`.
 [[noreturn]] GDPO_COLD inline void fail_between(const char* function, const char* argument,
                                                 const std::string& a, std::size_t first,
                                                 const std::string& b, std::size_t second,
@@ -117,22 +117,22 @@ inline std::uint64_t hash_of(const std::string& words) {
 GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::string& a,
                                                                      const std::string& b) {
   if (a == b) return {"words that go on", "others, after the first " + std::to_string(a.size())};
-  std::size_t at = 0;
-  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+  std::size_t begin = 0;
+  while (begin < a.size() && begin < b.size() && a[begin] == b[begin]) ++begin;
   // The number or word that differs is shown whole, unless it is long.
-  const std::size_t first = at;
-  while (at > 0 && a[at - 1] != ' ' && a[at - 1] != '<') --at;
-  if (first - at > 40) at = first - 20;
+  const std::size_t first = begin;
+  while (begin > 0 && a[begin - 1] != ' ' && a[begin - 1] != '<') --begin;
+  if (first - begin > 40) begin = first - 20;
   const auto part = [&](const std::string& words) {
-    const std::string left = words.substr((std::min)(at, words.size()));
-    return (at > 0 ? "... " : "") + (left.size() > 60 ? left.substr(0, 57) + "..." : left);
+    const std::string left = words.substr((std::min)(begin, words.size()));
+    return (begin > 0 ? "... " : "") + (left.size() > 60 ? left.substr(0, 57) + "..." : left);
   };
   return {part(a), part(b)};
 }
 
-/// Throws, the same on all ranks, if the status words do not fit together. The ranks have to hear
-/// each other's texts where one of them failed or settings differ; `texts()` gathers those. A
-/// failure comes first, because it may be the reason why ranks make different calls.
+/// Throws, the same on all ranks, if the status words do not fit together. If a rank failed or
+/// settings differ, the message needs the texts of all ranks, which `texts()` gathers. A failure
+/// comes first, because it may be the reason why ranks make different calls.
 template <class Texts>
 void check_status(const char* function, const std::vector<StatusWord>& words, const Texts& texts) {
   const StatusWord& first = words[0];
@@ -144,7 +144,7 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
   }
   for (std::size_t r = 0; r < words.size(); ++r) {
     const StatusWord& word = words[r];
-    if (word.greeting != StatusWord::own_greeting) {
+    if (word.greeting != StatusWord::gdpo_greeting) {
       contract::fail("gdpo::dist", "ranks",
                      "other bytes from rank " + std::to_string(r) + " than gdpo sends",
                      "the same calls of gdpo, in the same order, on ranks of one byte order");
@@ -165,19 +165,20 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
                  "the same calls in the same order on all ranks");
   }
   if (failures == 0 && differs == 0) return;
-  const std::vector<std::string> said = texts();
+  const std::vector<std::string> rank_texts = texts();
   if (failures == 0) {
-    const auto [a, b] = differing_parts(said[0], said[differs]);
+    const auto [a, b] = differing_parts(rank_texts[0], rank_texts[differs]);
     fail_between(function, "settings", a, 0, b, differs, "the same settings on all ranks");
   }
-  // What a rank says begins with the name of a function. If that is its call, the name stands
-  // before the rank.
-  const std::string call = words[failed].name() + ": ", own = std::string(function) + ": ";
+  // The text of a rank begins with the name of a function. If that is the call itself, the message
+  // has it before the rank.
+  const std::string call = words[failed].name() + ": ", caller = std::string(function) + ": ";
   const auto ends_with_call = [&](const std::string& name) {
     return name.size() > call.size() + 1 &&
            name.substr(name.size() - call.size() - 1) == ":" + call;
   };
-  std::string what = said[failed], prefix = ends_with_call(own) ? own : "gdpo::dist::" + call;
+  std::string what = rank_texts[failed],
+              prefix = ends_with_call(caller) ? caller : "gdpo::dist::" + call;
   if (const std::string name = what.substr(0, what.find(' ') + 1); ends_with_call(name))
     prefix = name, what.erase(0, name.size());
   std::string message = prefix + what;
@@ -198,21 +199,21 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
 #endif
 }
 
-/// Whether this thread is at the work of a collective. Another collective within it would meet the
-/// words of the first, from ranks whose work has thrown before.
-inline bool& at_work() {
+/// Whether this thread is inside the work of a collective. Another collective started there would
+/// read the status words of the first, from ranks whose work has thrown already.
+inline bool& inside_work() {
   thread_local bool yes = false;
   return yes;
 }
-struct AtWork {
-  AtWork() { at_work() = true; }
-  ~AtWork() { at_work() = false; }
-  AtWork(const AtWork&) = delete;
-  AtWork& operator=(const AtWork&) = delete;
+struct WorkGuard {
+  WorkGuard() { inside_work() = true; }
+  ~WorkGuard() { inside_work() = false; }
+  WorkGuard(const WorkGuard&) = delete;
+  WorkGuard& operator=(const WorkGuard&) = delete;
 };
 
-/// One collective: `make(contribution)` says what this rank sends, and every rank gets what all of
-/// them sent.
+/// One collective: `make(contribution)` fills in what this rank sends, and every rank gets what all
+/// of them sent.
 ///
 /// Status words go first: 64 bytes from each rank. Only if they fit together the data follow, each
 /// rank's filled up to the longest. If `make` throws on a rank, if ranks make different calls, have
@@ -229,39 +230,39 @@ Records exchange(const char* function, const Comm& comm, const Make& make) {
   }
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t most_text = 4096;
-  if (at_work()) {
+  if (inside_work()) {
     contract::fail(function, "call", "one within the work of another call of dist/",
                    "calls one after the other; work that calls none");
   }
-  StatusWord own;
+  StatusWord local;
   Contribution mine;
   std::string text;
   const char* call = std::strrchr(function, ':') ? std::strrchr(function, ':') + 1 : function;
-  std::strncpy(own.call, call, sizeof own.call - 1);
+  std::strncpy(local.call, call, sizeof local.call - 1);
 #if defined(__cpp_exceptions)
   try {
-    const AtWork guard;
+    const WorkGuard guard;
     make(mine);
     text = mine.settings;
   } catch (const communication_error&) {
     throw;
   } catch (const invalid_input& e) {
-    own.state = StatusWord::State::InvalidInput, text = e.what();
+    local.state = StatusWord::State::InvalidInput, text = e.what();
   } catch (const std::exception& e) {
-    own.state = StatusWord::State::Failed, text = e.what();
+    local.state = StatusWord::State::Failed, text = e.what();
   } catch (...) {
-    own.state = StatusWord::State::Failed, text = "an exception that is no std::exception";
+    local.state = StatusWord::State::Failed, text = "an exception that is no std::exception";
   }
 #else
   make(mine);
   text = mine.settings;
 #endif
-  own.settings = hash_of(mine.settings);
-  own.text_bytes = (std::min)(text.size(), most_text);
-  own.record_bytes = mine.record.size();
+  local.settings = hash_of(mine.settings);
+  local.text_bytes = (std::min)(text.size(), most_text);
+  local.record_bytes = mine.record.size();
 
   std::vector<StatusWord> words(ranks);
-  comm.all_gather(&own, sizeof own, words.data());
+  comm.all_gather(&local, sizeof local, words.data());
   const auto longest = [&](std::uint64_t StatusWord::*bytes) {
     std::uint64_t most = 0;
     for (const StatusWord& word : words) most = (std::max)(most, word.*bytes);
@@ -272,10 +273,10 @@ Records exchange(const char* function, const Comm& comm, const Make& make) {
     text.resize(most);
     std::vector<char> all(most * ranks);
     comm.all_gather(text.data(), most, all.data());
-    std::vector<std::string> said(ranks);
+    std::vector<std::string> rank_texts(ranks);
     for (std::size_t r = 0; r < ranks; ++r)
-      said[r].assign(all.data() + r * most, words[r].text_bytes);
-    return said;
+      rank_texts[r].assign(all.data() + r * most, words[r].text_bytes);
+    return rank_texts;
   });
 
   std::vector<std::size_t> sizes(ranks);

@@ -18,8 +18,8 @@ struct communication_error : std::runtime_error {
 GDPO_BEGIN_NAMESPACE
 namespace dist {
 
-/// Whether C is a communicator: the ranks (processes) that work on one step, and a way to tell all
-/// of them something.
+/// Whether C is a communicator: the ranks (processes) that work on one step, and a way to send
+/// something to all of them.
 ///
 /// Contract of a communicator, all that the library asks of MPI, NCCL, torch.distributed or a
 /// transport of your own:

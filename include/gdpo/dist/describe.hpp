@@ -1,5 +1,5 @@
 #pragma once
-// Settings in words, so that ranks can compare them and say where they differ.
+// Settings in words, so that ranks can compare them and report where they differ.
 #include <gdpo/core/fields.hpp>
 #include <gdpo/core/list.hpp>
 #include <gdpo/math/scalar.hpp>
@@ -22,10 +22,10 @@ std::string type_name() {
 #endif
 #define GDPO_TEXT_(x) #x
 #define GDPO_TEXT(x) GDPO_TEXT_(x)
-  for (const char* left_out : {GDPO_TEXT(GDPO_ABI) "::", "gdpo::"}) {
-    const std::string word = left_out;
-    for (auto at = name.find(word); at != std::string::npos; at = name.find(word))
-      name.erase(at, word.size());
+  for (const char* prefix : {GDPO_TEXT(GDPO_ABI) "::", "gdpo::"}) {
+    const std::string word = prefix;
+    for (auto place = name.find(word); place != std::string::npos; place = name.find(word))
+      name.erase(place, word.size());
   }
 #undef GDPO_TEXT
 #undef GDPO_TEXT_
@@ -62,7 +62,7 @@ class Description {
   template <class T>
   void add(const T& x) {
     if constexpr (std::is_floating_point_v<T>) {
-      // The sign of NaN is not promised.
+      // The sign of NaN is unspecified.
       text_ += math::is_nan(x) ? "nan" : std::string(contract::text(static_cast<double>(x)));
     } else if constexpr (std::is_enum_v<T>) {
       add_enumerator(x);
@@ -101,15 +101,15 @@ class Description {
   }
   template <class Walk>
   void add_between_braces(const Walk& walk) {
-    const char* before = "{";
+    const char* separator = "{";
     ++depth_;
     walk([&](const auto& item, const std::string& name = "") {
-      text_ += before + name;
+      text_ += separator + name;
       add(item);
-      before = ", ";
+      separator = ", ";
     });
     --depth_;
-    text_ += *before == '{' ? "{}" : "}";
+    text_ += *separator == '{' ? "{}" : "}";
   }
 
   std::string text_;

@@ -11,23 +11,23 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The groups of a rank as numbers that travel, and the groups of all ranks made from the numbers
+/// The groups of a rank as the numbers it sends, and the groups of all ranks made from the numbers
 /// of all. Groups of consecutive rows stay whole: those of rank 0 come first, then those of rank 1.
 template <class Groups>
-struct TravelingGroups;
+struct GroupsMessage;
 template <>
-struct TravelingGroups<GroupsOf> {  // the size says everything
+struct GroupsMessage<GroupsOf> {  // no numbers: the size is a setting
   using All = GroupsOf;
   static std::string words(const GroupsOf& groups) {
     return "groups_of(" + std::to_string(groups.size) + ")";
   }
   static std::vector<std::int64_t> numbers(const GroupsOf&, index_t) { return {}; }
-  static All all(const GroupsOf& own, const std::vector<std::int64_t>&, std::vector<index_t>&) {
-    return own;
+  static All all(const GroupsOf& local, const std::vector<std::int64_t>&, std::vector<index_t>&) {
+    return local;
   }
 };
 template <class Index>
-struct TravelingGroups<ByOffsets<Index>> {  // the length of each group
+struct GroupsMessage<ByOffsets<Index>> {  // the length of each group
   using All = ByOffsets<index_t>;
   static std::string words(const ByOffsets<Index>& groups) {
     return "by_offsets, expected_size " + std::to_string(groups.expected_size);
@@ -37,15 +37,15 @@ struct TravelingGroups<ByOffsets<Index>> {  // the length of each group
     for (index_t g = 0; g < groups.count(rows); ++g) lengths.push_back(groups.length(g));
     return lengths;
   }
-  static All all(const ByOffsets<Index>& own, const std::vector<std::int64_t>& lengths,
+  static All all(const ByOffsets<Index>& local, const std::vector<std::int64_t>& lengths,
                  std::vector<index_t>& offsets) {
     offsets.assign(1, 0);
     for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
-    return {gdpo::view(std::as_const(offsets)), own.expected_size};
+    return {gdpo::view(std::as_const(offsets)), local.expected_size};
   }
 };
 template <>
-struct TravelingGroups<ById> {  // the id of each row
+struct GroupsMessage<ById> {  // the id of each row
   using All = ById;
   static std::string words(const ById& groups) {
     return "by_id, expected_size " + std::to_string(groups.expected_size());
@@ -58,17 +58,17 @@ struct TravelingGroups<ById> {  // the id of each row
     }
     return ids;
   }
-  static All all(const ById& own, const std::vector<std::int64_t>& ids, std::vector<index_t>&) {
-    return by_id(ids, own.expected_size());
+  static All all(const ById& local, const std::vector<std::int64_t>& ids, std::vector<index_t>&) {
+    return by_id(ids, local.expected_size());
   }
 };
 
 /// The type of the keys where there are none.
 enum class NoKey : unsigned char {};
-/// What a rank says about its rows before they follow.
+/// What a rank sends ahead of its rows.
 struct RowsHeader {
   index_t rows, rewards;
-  index_t numbers;        // how many TravelingGroups has for them
+  index_t numbers;        // how many GroupsMessage has for them
   std::uint64_t columns;  // bit j: column j of the list is there
 };
 
@@ -84,7 +84,7 @@ class GatheredRows {
  public:
   /// Whether the groups may have rows on several ranks, as those by id may.
   static constexpr bool may_split = std::is_same_v<Groups, ById>;
-  using AllGroups = typename detail::TravelingGroups<Groups>::All;  ///< Groups of all rows.
+  using AllGroups = typename detail::GroupsMessage<Groups>::All;  ///< Groups of all rows.
 
   /// All rows, for advantages_into() and everything else that takes a batch. It refers to the
   /// memory of this object, which must outlive it.
@@ -95,7 +95,7 @@ class GatheredRows {
     RewardBatch<T, AllGroups> all{gdpo::view<const T>(rewards_.get(), rows(), channels_), *groups_};
     for (std::size_t j = 0; j < columns_.size(); ++j) {
       const auto column = gdpo::detail::reward_columns<RewardBatch<T, AllGroups>>[j].of_batch;
-      if (there_ >> j & 1) all.*column = gdpo::view(columns_[j]);
+      if (column_bits_ >> j & 1) all.*column = gdpo::view(columns_[j]);
     }
     return all;
   }
@@ -104,7 +104,7 @@ class GatheredRows {
   /// The number of rows of all ranks.
   index_t rows() const { return static_cast<index_t>(rank_of_.size()); }
   /// Where the own rows stand in batch(), (rows of this rank).
-  const std::vector<index_t>& own_rows() const& { return own_; }
+  const std::vector<index_t>& own_rows() const& { return local_rows_; }
   const std::vector<index_t>& own_rows() && = delete;  ///< Deleted: it would refer to freed memory.
   /// The rank that each row came from, (rows).
   const std::vector<int>& rank_of() const& { return rank_of_; }
@@ -117,17 +117,17 @@ class GatheredRows {
   /// The groups that have another number of rows than `size`: completions got lost, or a prompt was
   /// sampled twice.
   std::vector<index_t> incomplete_groups(index_t size) const {
-    std::vector<index_t> found;
+    std::vector<index_t> groups;
     for (index_t g = 0; groups_ && g < groups_->count(rows()); ++g) {
-      if (groups_->length(g) != size) found.push_back(g);
+      if (groups_->length(g) != size) groups.push_back(g);
     }
-    return found;
+    return groups;
   }
 
   /// The entries of the own rows, in the order in which this rank has them.
   template <class R>
   std::vector<R> own(const std::vector<R>& all) const {
-    std::vector<R> mine(own_.size());
+    std::vector<R> mine(local_rows_.size());
     own_into(gdpo::view(all), gdpo::view(mine));
     return mine;
   }
@@ -136,14 +136,15 @@ class GatheredRows {
   void own_into(View<R, 1> all, View<std::remove_const_t<R>, 1> out) const {
     constexpr const char* function = "gdpo::dist::GatheredRows::own_into";
     check_size(function, "all", all, rows(), "rows of all ranks");
-    check_size(function, "out", out, static_cast<index_t>(own_.size()), "own rows");
+    check_size(function, "out", out, static_cast<index_t>(local_rows_.size()), "own rows");
     contract::check_apart(function, "out", 1, out.extent, out.stride);
-    for (std::size_t i = 0; i < own_.size(); ++i) out(static_cast<index_t>(i)) = all(own_[i]);
+    for (std::size_t i = 0; i < local_rows_.size(); ++i)
+      out(static_cast<index_t>(i)) = all(local_rows_[i]);
   }
 
   /// Makes the rows of all ranks from what they have sent; gather_rows() calls it.
   GatheredRows(const char* function, const gdpo::detail::Records& records, int rank,
-               const RewardBatch<T, Groups>& own, bool with_keys) {
+               const RewardBatch<T, Groups>& local, bool has_keys) {
     using namespace gdpo::detail;
     const std::vector<RowsHeader> headers = read_headers(function, records);
     std::vector<index_t> first(headers.size() + 1, 0);  // the first row of each rank
@@ -151,35 +152,38 @@ class GatheredRows {
     const auto n = static_cast<std::size_t>(first.back());
     const auto width = static_cast<std::size_t>(channels_);
 
-    std::vector<std::int64_t> numbers, keys(with_keys ? n : 0);
+    std::vector<std::int64_t> numbers, keys(has_keys ? n : 0);
     rewards_.reset(new T[n * width]);
     rank_of_.resize(n);
-    for (std::size_t j = 0; j < columns_.size(); ++j) columns_[j].resize(there_ >> j & 1 ? n : 0);
+    for (std::size_t j = 0; j < columns_.size(); ++j)
+      columns_[j].resize(column_bits_ >> j & 1 ? n : 0);
     for (std::size_t r = 0; r < headers.size(); ++r) {
-      const auto to = at(first[r]), count = at(headers[r].rows), before = numbers.size();
+      const auto target = as_size(first[r]), count = as_size(headers[r].rows),
+                 offset = numbers.size();
       RecordReader reader(records, static_cast<int>(r));
       reader.get<RowsHeader>();
-      numbers.resize(before + at(headers[r].numbers));
-      reader.get(numbers.data() + before, at(headers[r].numbers));
+      numbers.resize(offset + as_size(headers[r].numbers));
+      reader.get(numbers.data() + offset, as_size(headers[r].numbers));
       if (count == 0) continue;
-      if (with_keys) reader.get(keys.data() + to, count);
+      if (has_keys) reader.get(keys.data() + target, count);
       for (auto& column : columns_) {
-        if (!column.empty()) reader.get(column.data() + to, count);
+        if (!column.empty()) reader.get(column.data() + target, count);
       }
-      reader.get(rewards_.get() + to * width, count * width);
+      reader.get(rewards_.get() + target * width, count * width);
       std::fill_n(rank_of_.begin() + first[r], count, static_cast<int>(r));
     }
     std::vector<index_t> place(n);  // where the rows stand, in the order in which they came
     for (std::size_t i = 0; i < n; ++i) place[i] = static_cast<index_t>(i);
-    if (with_keys) sort_by_keys(function, numbers, keys, place);
-    own_.assign(place.begin() + first[at(rank)], place.begin() + first[at(rank) + 1]);
+    if (has_keys) sort_by_keys(function, numbers, keys, place);
+    local_rows_.assign(place.begin() + first[as_size(rank)],
+                       place.begin() + first[as_size(rank) + 1]);
     groups_ =
-        std::make_unique<AllGroups>(TravelingGroups<Groups>::all(own.groups, numbers, offsets_));
+        std::make_unique<AllGroups>(GroupsMessage<Groups>::all(local.groups, numbers, offsets_));
     find_split_groups();
   }
 
  private:
-  static std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
+  static std::size_t as_size(index_t i) { return static_cast<std::size_t>(i); }
 
   template <class V>
   static void check_size(const char* function, const char* name, const V& v, index_t needed,
@@ -192,36 +196,36 @@ class GatheredRows {
   }
 
   /// Reads how many rows each rank has, and refuses ranks with rows of different kinds. A rank
-  /// without rows has no say.
+  /// without rows is not compared.
   std::vector<gdpo::detail::RowsHeader> read_headers(const char* function,
                                                      const gdpo::detail::Records& records) {
     using namespace gdpo::detail;
     std::vector<RowsHeader> headers;
     std::size_t first = 0;
-    bool found = false;
+    bool has_reference = false;
     for (int r = 0; r < records.ranks(); ++r) {
       headers.push_back(RecordReader(records, r).get<RowsHeader>());
-      const RowsHeader &now = headers.back(), &before = headers[first];
-      if (now.rows == 0) continue;
-      if (!found) first = headers.size() - 1, found = true;
-      if (now.rewards != headers[first].rewards) {
-        fail_between(function, "rewards", std::to_string(before.rewards) + " rewards", first,
-                     std::to_string(now.rewards), headers.size() - 1,
+      const RowsHeader &header = headers.back(), &reference = headers[first];
+      if (header.rows == 0) continue;
+      if (!has_reference) first = headers.size() - 1, has_reference = true;
+      if (header.rewards != headers[first].rewards) {
+        fail_between(function, "rewards", std::to_string(reference.rewards) + " rewards", first,
+                     std::to_string(header.rewards), headers.size() - 1,
                      "the same rewards on all ranks");
       }
-      if (now.columns != headers[first].columns) {
-        fail_between(function, "batch", column_names(before.columns), first,
-                     column_names(now.columns), headers.size() - 1,
+      if (header.columns != headers[first].columns) {
+        fail_between(function, "batch", column_names(reference.columns), first,
+                     column_names(header.columns), headers.size() - 1,
                      "the same columns on all ranks that have rows");
       }
     }
-    channels_ = headers[first].rewards, there_ = headers[first].columns;
+    channels_ = headers[first].rewards, column_bits_ = headers[first].columns;
     return headers;
   }
-  static std::string column_names(std::uint64_t there) {
+  static std::string column_names(std::uint64_t bits) {
     std::string names;
     for (std::size_t j = 0; j < gdpo::detail::reward_column_count; ++j) {
-      if (there >> j & 1) {
+      if (bits >> j & 1) {
         names += (names.empty() ? "" : ", ") +
                  std::string(gdpo::detail::reward_columns<RewardBatch<T, Groups>>[j].name);
       }
@@ -264,20 +268,21 @@ class GatheredRows {
   }
 
   void find_split_groups() {
-    split_.assign(at(groups_->count(rows())), 0);
+    split_.assign(as_size(groups_->count(rows())), 0);
     for (index_t g = 0; g < groups_->count(rows()); ++g) {
       for (index_t k = 1; k < groups_->length(g); ++k) {
-        if (rank_of_[at(groups_->row(g, k))] != rank_of_[at(groups_->row(g, 0))]) split_[at(g)] = 1;
+        if (rank_of_[as_size(groups_->row(g, k))] != rank_of_[as_size(groups_->row(g, 0))])
+          split_[as_size(g)] = 1;
       }
     }
   }
 
   index_t channels_ = 0;
-  std::uint64_t there_ = 0;  // bit j: column j of the list is there
+  std::uint64_t column_bits_ = 0;  // bit j: column j of the list is there
   std::unique_ptr<T[]> rewards_;
   std::array<std::vector<double>, gdpo::detail::reward_column_count> columns_;
   std::vector<int> rank_of_;
-  std::vector<index_t> own_, offsets_;
+  std::vector<index_t> local_rows_, offsets_;
   std::vector<unsigned char> split_;
   std::unique_ptr<AllGroups> groups_;  // those by offsets refer to offsets_
 };
@@ -319,34 +324,34 @@ GatheredRows<T, Groups> gather_rows(const Comm& comm, const RewardBatch<T, Group
                 "keys stand beside groups by id; other groups have an order of their own");
   static_assert(std::is_trivially_copyable_v<T>, "rewards travel as bytes");
   const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1];
-  constexpr bool with_keys = std::is_integral_v<Key>;
+  constexpr bool has_keys = std::is_integral_v<Key>;
   const Records records = exchange(function, comm, [&](Contribution& mine) {
     contract::check_array(function, "rewards", batch.rewards);
     batch.groups.check(function, rows);
-    const std::vector<std::int64_t> numbers = TravelingGroups<Groups>::numbers(batch.groups, rows);
+    const std::vector<std::int64_t> numbers = GroupsMessage<Groups>::numbers(batch.groups, rows);
     RowsHeader header{rows, channels, static_cast<index_t>(numbers.size()), 0};
     check_column_sizes(function, batch);
     for (std::size_t j = 0; j < reward_column_count; ++j) {
       if (batch.*reward_columns<RewardBatch<T, Groups>>[j].of_batch)
         header.columns |= std::uint64_t{1} << j;
     }
-    if constexpr (with_keys) {
+    if constexpr (has_keys) {
       contract::check_array(function, "keys", keys);
       contract::check_entries(function, "keys", keys.extent[0], rows);
     }
     mine.settings = "rewards of " + type_name<T>() + ", " +
-                    TravelingGroups<Groups>::words(batch.groups) +
-                    (with_keys ? ", keys" : ", no keys");
+                    GroupsMessage<Groups>::words(batch.groups) +
+                    (has_keys ? ", keys" : ", no keys");
     mine.put(&header, 1);
     mine.put(numbers.data(), numbers.size());
-    if constexpr (with_keys) {
+    if constexpr (has_keys) {
       for (index_t i = 0; i < rows; ++i) {
         const auto key = static_cast<std::int64_t>(keys(i));
         mine.put(&key, 1);
       }
     }
-    for (const auto& listed : reward_columns<RewardBatch<T, Groups>>) {
-      const Column& column = batch.*listed.of_batch;
+    for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
+      const Column& column = batch.*entry.of_batch;
       for (index_t i = 0; column && i < rows; ++i) {
         const double value = column(i);
         mine.put(&value, 1);
@@ -356,7 +361,7 @@ GatheredRows<T, Groups> gather_rows(const Comm& comm, const RewardBatch<T, Group
       for (index_t c = 0; c < channels; ++c) mine.put(&batch.rewards(i, c), 1);
     }
   });
-  return GatheredRows<T, Groups>(function, records, comm.rank(), batch, with_keys);
+  return GatheredRows<T, Groups>(function, records, comm.rank(), batch, has_keys);
 }
 /// The same for rows without keys.
 template <class Comm, class T, class Groups>

@@ -9,7 +9,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What a rank says about its part of the tokens before they follow.
+/// What a rank sends ahead of its part of the tokens.
 struct TokensHeader {
   index_t rows, width, tokens;         // width: the padded one; 0: packed
   std::uint64_t arrays;                // bit k: array k of the lists is there
@@ -20,10 +20,10 @@ struct TokensHeader {
 /// Memory for every array of tokens of a batch.
 template <class S>
 struct TokenMemory {
-#define GDPO_X(in_batch, ...) std::vector<S> in_batch;
+#define GDPO_X(member, ...) std::vector<S> member;
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(in_batch, type) std::vector<type> in_batch;
+#define GDPO_X(member, type) std::vector<type> member;
   GDPO_TOKEN_MARKS(GDPO_X)
 #undef GDPO_X
 };
@@ -31,7 +31,7 @@ struct TokenMemory {
 /// lists. Batch and Memory may be const.
 template <class Batch, class Memory, class F>
 void for_each_token_array(Batch& batch, Memory& memory, const F& f) {
-#define GDPO_X(in_batch, ...) f("batch." #in_batch, batch.in_batch, memory.in_batch);
+#define GDPO_X(member, ...) f("batch." #member, batch.member, memory.member);
   GDPO_TOKEN_ARRAYS(GDPO_X)
   GDPO_TOKEN_MARKS(GDPO_X)
 #undef GDPO_X
@@ -59,9 +59,9 @@ class GatheredTokens {
  public:
   /// Made by gather_tokens() from what the ranks have sent.
   GatheredTokens(const char* function, const gdpo::detail::Records& records, int rank,
-                 const TokenBatch<S>& own) {
+                 const TokenBatch<S>& local) {
     using namespace gdpo::detail;
-    padded_ = !own.offsets;
+    padded_ = !local.offsets;
     const std::vector<TokensHeader> headers = read_headers(function, records);
     rows_ = headers[0].rows;
     const auto rows = static_cast<std::size_t>(rows_), ranks = headers.size();
@@ -81,43 +81,43 @@ class GatheredTokens {
 
     const TokensHeader& full = headers[with_tokens(headers)];
     const std::uint64_t arrays = full.arrays;
-    const bool with_positions = full.positions != 0;
-    own_rows_ = padded_ ? rows_.value : 1;
-    own_width_ = padded_ ? headers[static_cast<std::size_t>(rank)].width
-                         : headers[static_cast<std::size_t>(rank)].tokens;
+    const bool has_positions = full.positions != 0;
+    local_rows_ = padded_ ? rows_.value : 1;
+    local_width_ = padded_ ? headers[static_cast<std::size_t>(rank)].width
+                           : headers[static_cast<std::size_t>(rank)].tokens;
     // places[r]: where the tokens of rank r stand among all
     std::vector<std::vector<index_t>> places(ranks);
     std::vector<index_t> filled(begin_.begin(), begin_.end() - 1);
-    std::vector<unsigned char> taken(with_positions ? tokens() : 0);
+    std::vector<unsigned char> uses(has_positions ? tokens() : 0);
     for (std::size_t r = 0; r < ranks; ++r) {
       places[r].resize(static_cast<std::size_t>(headers[r].tokens));
-      if (with_positions) readers[r].get(places[r].data(), places[r].size());
+      if (has_positions) readers[r].get(places[r].data(), places[r].size());
       auto place = places[r].begin();
       for (std::size_t i = 0; i < rows; ++i) {
         for (index_t t = 0; t < lengths[r][i]; ++t, ++place) {
-          if (with_positions) {
+          if (has_positions) {
             check_position(function, r, i, *place);
             *place += begin_[i];
-            check_once(function, r, i, *place, taken);
+            check_once(function, r, i, *place, uses);
           } else {
             *place = filled[i]++;
           }
         }
       }
     }
-    own_places_ = places[static_cast<std::size_t>(rank)];
+    local_places_ = places[static_cast<std::size_t>(rank)];
 
-    TokenBatch<S>& whole = batch_.value = own;
+    TokenBatch<S>& whole = batch_.value = local;
     whole.offsets = {};
     whole.entropy_threshold = math::infinity, whole.rollout_non_finite = {};
     if (!padded_) whole.offsets = gdpo::view(std::as_const(begin_));
     std::uint64_t bit = 1;
     for_each_token_array(whole, memory_, [&](const char*, auto& array, auto& memory) {
       using Value = typename std::decay_t<decltype(memory)>::value_type;
-      const bool there = arrays & bit;
+      const bool present = arrays & bit;
       bit <<= 1;
       array = {};
-      if (!there) return;
+      if (!present) return;
       memory.resize(tokens());
       for (std::size_t r = 0; r < ranks; ++r) {
         for (const index_t place : places[r])
@@ -143,25 +143,25 @@ class GatheredTokens {
   /// Writes the gradient of the own tokens, as it stands in gradient(), into an array of the shape
   /// that the tokens of this rank have.
   void own_into(const std::common_type_t<TokenOut<S>>& out) const {
-    if (own_places_.empty()) return;
+    if (local_places_.empty()) return;
     index_t rows = 1;
     for (int axis = 0; axis + 1 < out.rank(); ++axis) rows *= out.extent(axis);
     constexpr const char* function = "gdpo::dist::GatheredTokens::own_into";
-    const bool fits = out && (out.rank() == 1) == !padded_ && rows == own_rows_ &&
-                      out.extent(out.rank() - 1) == own_width_;
+    const bool fits = out && (out.rank() == 1) == !padded_ && rows == local_rows_ &&
+                      out.extent(out.rank() - 1) == local_width_;
     if (!fits) {
-      const index_t own[2] = {own_rows_, own_width_};
+      const index_t local_shape[2] = {local_rows_, local_width_};
       contract::fail(
           function, "out",
           out ? contract::shape(out.rank(), out.shape().extent) : contract::Text("no array"),
-          contract::shape(padded_ ? 2 : 1, own + (padded_ ? 0 : 1)) +
+          contract::shape(padded_ ? 2 : 1, local_shape + (padded_ ? 0 : 1)) +
               ", the shape of the own tokens");
     }
     gdpo::detail::check_apart(function, "out", out);
-    for (std::size_t k = 0; k < own_places_.size(); ++k) {
+    for (std::size_t k = 0; k < local_places_.size(); ++k) {
       const auto i = static_cast<index_t>(k);
-      out.row(i / own_width_, 0, own_width_)(i % own_width_) =
-          gradient_[static_cast<std::size_t>(own_places_[k])];
+      out.row(i / local_width_, 0, local_width_)(i % local_width_) =
+          gradient_[static_cast<std::size_t>(local_places_[k])];
     }
   }
 
@@ -173,11 +173,11 @@ class GatheredTokens {
   template <class Value>
   struct Shaped {
     Value* data;
-    const GatheredTokens& of;
-    template <class To>
-    operator To() const {
-      if (of.padded_) return To(gdpo::view(data, of.rows_.value, of.width_.value));
-      return To(gdpo::view(data, static_cast<index_t>(of.tokens())));
+    const GatheredTokens& owner;
+    template <class Target>
+    operator Target() const {
+      if (owner.padded_) return Target(gdpo::view(data, owner.rows_.value, owner.width_.value));
+      return Target(gdpo::view(data, static_cast<index_t>(owner.tokens())));
     }
   };
   template <class Value>
@@ -199,8 +199,8 @@ class GatheredTokens {
     std::vector<TokensHeader> headers;
     for (int r = 0; r < records.ranks(); ++r)
       headers.push_back(RecordReader(records, r).get<TokensHeader>());
-    const std::size_t has_tokens = with_tokens(headers);
-    const TokensHeader &first = headers[0], &full = headers[has_tokens];
+    const std::size_t full_rank = with_tokens(headers);
+    const TokensHeader &first = headers[0], &full = headers[full_rank];
     for (std::size_t r = 1; r < headers.size(); ++r) {
       const TokensHeader& now = headers[r];
       if (now.rows != first.rows) {
@@ -211,20 +211,20 @@ class GatheredTokens {
       for_each_token_array(batch_.value, memory_, [&](const char* name, auto&, auto&) {
         if (now.tokens > 0 && (now.arrays ^ full.arrays) & bit) {
           const auto words = [&](const TokensHeader& h) { return h.arrays & bit ? "one" : "none"; };
-          fail_between(function, name, words(full), has_tokens, words(now), r,
+          fail_between(function, name, words(full), full_rank, words(now), r,
                        "the same arrays on all ranks");
         }
         bit <<= 1;
       });
       if (now.tokens > 0 && now.positions != full.positions) {
         const auto words = [](const TokensHeader& h) { return h.positions ? "some" : "none"; };
-        fail_between(function, "positions", words(full), has_tokens, words(now), r,
+        fail_between(function, "positions", words(full), full_rank, words(now), r,
                      "positions on all ranks or on none");
       }
       const std::uint64_t *a = first.columns, *b = now.columns;
-#define GDPO_X(in_batch, type)                                              \
-  if (*a++ != *b++)                                                         \
-    fail_between(function, "batch." #in_batch, "a column", 0, "another", r, \
+#define GDPO_X(member, type)                                              \
+  if (*a++ != *b++)                                                       \
+    fail_between(function, "batch." #member, "a column", 0, "another", r, \
                  "the same numbers on all ranks, because they share the rows");
       GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
@@ -241,8 +241,8 @@ class GatheredTokens {
         "the places of the tokens in the whole row, from 0 to " + std::to_string(length - 1));
   }
   void check_once(const char* function, std::size_t rank, std::size_t row, index_t place,
-                  std::vector<unsigned char>& taken) const {
-    if (!taken[static_cast<std::size_t>(place)]++) return;
+                  std::vector<unsigned char>& uses) const {
+    if (!uses[static_cast<std::size_t>(place)]++) return;
     contract::fail(function, "positions",
                    "place " + std::to_string(place - begin_[row]) + " in row " +
                        std::to_string(row) + " a second time, by rank " + std::to_string(rank),
@@ -256,8 +256,8 @@ class GatheredTokens {
   gdpo::detail::TokenMemory<S> memory_;
   UntilMoved<index_t> rows_, width_;
   bool padded_ = false;
-  std::vector<index_t> begin_, own_places_;
-  UntilMoved<index_t> own_rows_, own_width_;
+  std::vector<index_t> begin_, local_places_;
+  UntilMoved<index_t> local_rows_, local_width_;
   std::vector<S> gradient_;
 };
 
@@ -312,7 +312,7 @@ GatheredTokens<S> gather_tokens(const Comm& comm, const TokenBatch<S>& batch,
       bit <<= 1;
     });
     std::uint64_t* column = header.columns;
-#define GDPO_X(in_batch, type) *column++ = hash_of(batch.in_batch);
+#define GDPO_X(member, type) *column++ = hash_of(batch.member);
     GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
     mine.settings = "tokens of " + type_name<S>() + (layout.offsets ? ", packed" : ", padded");
@@ -325,9 +325,9 @@ GatheredTokens<S> gather_tokens(const Comm& comm, const TokenBatch<S>& batch,
     const auto put = [&](const auto& array, auto scratch) {
       scratch.resize(static_cast<std::size_t>(layout.longest));
       for (index_t i = 0; i < layout.rows; ++i) {
-        const RowSpan at = layout(i);
-        mine.put(array.row(i, at.begin, at.length, scratch.data()),
-                 static_cast<std::size_t>(at.length));
+        const RowSpan span = layout(i);
+        mine.put(array.row(i, span.begin, span.length, scratch.data()),
+                 static_cast<std::size_t>(span.length));
       }
     };
     if (positions) put(positions, std::vector<std::int64_t>{});

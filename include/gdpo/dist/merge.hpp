@@ -57,30 +57,30 @@ constexpr bool is_record_v = std::is_same_v<X, Normalizer> || std::is_same_v<X, 
 template <class X>
 constexpr bool is_record_v<std::vector<X>> = is_record_v<X>;
 
-/// How X travels: its bytes, one after the other.
+/// Writes an X to a message and reads it back: its bytes, one after the other.
 template <class X>
-struct Travels {
+struct Serializer {
   static_assert(std::is_trivially_copyable_v<X>,
-                "a record travels as its bytes, unless Travels says how");
-  static void put(Contribution& to, const X& x) { to.put(&x, 1); }
-  static X get(RecordReader& from) { return from.get<X>(); }
+                "a record is sent as its bytes, unless Serializer is specialized");
+  static void put(Contribution& message, const X& x) { message.put(&x, 1); }
+  static X get(RecordReader& reader) { return reader.get<X>(); }
 };
 template <class X>
-struct Travels<std::vector<X>> {
-  static void put(Contribution& to, const std::vector<X>& x) {
+struct Serializer<std::vector<X>> {
+  static void put(Contribution& message, const std::vector<X>& x) {
     const std::uint64_t n = x.size();
-    to.put(&n, 1);
-    for (const X& one : x) Travels<X>::put(to, one);
+    message.put(&n, 1);
+    for (const X& item : x) Serializer<X>::put(message, item);
   }
-  static std::vector<X> get(RecordReader& from) {
+  static std::vector<X> get(RecordReader& reader) {
     std::vector<X> x;
-    const auto n = from.get<std::uint64_t>();
-    for (std::uint64_t i = 0; i < n; ++i) x.push_back(Travels<X>::get(from));
+    const auto n = reader.get<std::uint64_t>();
+    for (std::uint64_t i = 0; i < n; ++i) x.push_back(Serializer<X>::get(reader));
     return x;
   }
 };
 template <>
-struct Travels<GroupReport> {
+struct Serializer<GroupReport> {
   /// Calls f for each member that merge() reads; the others follow from these.
   template <class Report, class F>
   static void for_each(Report& r, const F& f) {
@@ -89,12 +89,12 @@ struct Travels<GroupReport> {
     for_each_report_list([&](const auto member) { f(r.*member); });
     for (const auto& moments : report_moments) f(r.*moments.second);
   }
-  static void put(Contribution& to, const GroupReport& r) {
-    for_each(r, [&](const auto& x) { Travels<std::decay_t<decltype(x)>>::put(to, x); });
+  static void put(Contribution& message, const GroupReport& r) {
+    for_each(r, [&](const auto& x) { Serializer<std::decay_t<decltype(x)>>::put(message, x); });
   }
-  static GroupReport get(RecordReader& from) {
+  static GroupReport get(RecordReader& reader) {
     GroupReport r;
-    for_each(r, [&](auto& x) { x = Travels<std::decay_t<decltype(x)>>::get(from); });
+    for_each(r, [&](auto& x) { x = Serializer<std::decay_t<decltype(x)>>::get(reader); });
     derive(r);
     return r;
   }
@@ -121,11 +121,11 @@ void check_losses(const char* function, const std::vector<Result>& parts) {
   const char* const needed =
       "losses that were divided by the counts of the whole step: all_merge(comm, count)";
   std::size_t first = parts.size();
-  Normalizer seen;
+  Normalizer total;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (parts[r].metrics.rows == 0) continue;
     if (first == parts.size()) first = r;
-    seen += seen_by(parts[r].metrics);
+    total += seen_by(parts[r].metrics);
     const Normalizer &a = parts[first].normalizer, &b = parts[r].normalizer;
     if (!same_counts(a, b)) {
       fail_between(function, "normalizer", counts_in_words(a), first, counts_in_words(b), r,
@@ -136,7 +136,7 @@ void check_losses(const char* function, const std::vector<Result>& parts) {
   const Normalizer& n = parts[first].normalizer;
   for (const StepCount& c : step_counts) {
     const bool divides = static_cast<index_t>(c.over) == parts[first].over;
-    const double counted = n.*c.count, held = seen.*c.count;
+    const double counted = n.*c.count, held = total.*c.count;
     if ((c.over != Over::Rows && !divides) || !(counted > 0) || held <= counted) continue;
     contract::fail(function, "normalizer",
                    contract::text(counted) + " " + c.name + ", for losses of " +
@@ -167,9 +167,9 @@ inline void check_records(const char* function, const std::vector<GroupReport>& 
 template <class X>
 void check_records(const char* function, const std::vector<std::vector<X>>& parts) {
   for (std::size_t i = 0; i < parts[0].size(); ++i) {
-    std::vector<X> at_place;
-    for (const std::vector<X>& list : parts) at_place.push_back(list[i]);
-    check_records(function, at_place);
+    std::vector<X> records;
+    for (const std::vector<X>& list : parts) records.push_back(list[i]);
+    check_records(function, records);
   }
 }
 
@@ -178,33 +178,33 @@ constexpr bool is_list_of_lists_v = false;
 template <class X>
 constexpr bool is_list_of_lists_v<std::vector<std::vector<X>>> = true;
 
-/// What own() returns on each rank, in the order of the ranks: the collective `function`. An X is
-/// copied as bytes, unless Travels says how it travels.
-template <class X, class Comm, class Own>
-std::vector<X> gathered(const char* function, const Comm& comm, const Own& own) {
+/// What local() returns on each rank, in the order of the ranks: the collective `function`. An X is
+/// copied as bytes, unless Serializer is specialized for it.
+template <class X, class Comm, class Local>
+std::vector<X> gathered(const char* function, const Comm& comm, const Local& local) {
   const Records records = exchange(function, comm, [&](Contribution& mine) {
-    const X& record = own();
+    const X& record = local();
     mine.settings = record_settings(record);
-    Travels<X>::put(mine, record);
+    Serializer<X>::put(mine, record);
   });
   std::vector<X> parts;
   parts.reserve(static_cast<std::size_t>(records.ranks()));
   for (int rank = 0; rank < records.ranks(); ++rank) {
     RecordReader reader(records, rank);
-    parts.push_back(Travels<X>::get(reader));
+    parts.push_back(Serializer<X>::get(reader));
   }
   return parts;
 }
 
-/// all_merge() of the record that own() returns, in the name of `function`.
-template <class X, class Comm, class Own>
-X merged(const char* function, const Comm& comm, const Own& own) {
+/// all_merge() of the record that local() returns, in the name of `function`.
+template <class X, class Comm, class Local>
+X merged(const char* function, const Comm& comm, const Local& local) {
   static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
   static_assert(is_record_v<X>,
                 "all_merge takes Normalizer, Moments, CombinedMoments, LossMetrics, LossResult, "
                 "ValueMetrics, ValueLossResult, GroupReport, SumCount, ConstraintMetrics and "
                 "double, or a std::vector of them");
-  std::vector<X> parts = gathered<X>(function, comm, own);
+  std::vector<X> parts = gathered<X>(function, comm, local);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
   // These are the counts of no single batch, also where there is one rank.

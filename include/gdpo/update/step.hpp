@@ -16,17 +16,17 @@ struct StepRecord {
   double given = 0;  // Normalizer::given
 };
 template <>
-struct Travels<StepRecord> {
-  static void put(Contribution& to, const StepRecord& x) {
-    Travels<LossResult>::put(to, x.result);
-    Travels<GroupReport>::put(to, x.report);
-    to.put(&x.given, 1);
+struct Serializer<StepRecord> {
+  static void put(Contribution& message, const StepRecord& x) {
+    Serializer<LossResult>::put(message, x.result);
+    Serializer<GroupReport>::put(message, x.report);
+    message.put(&x.given, 1);
   }
-  static StepRecord get(RecordReader& from) {
+  static StepRecord get(RecordReader& reader) {
     StepRecord x;
-    x.result = Travels<LossResult>::get(from);
-    x.report = Travels<GroupReport>::get(from);
-    x.given = from.get<double>();
+    x.result = Serializer<LossResult>::get(reader);
+    x.report = Serializer<GroupReport>::get(reader);
+    x.given = reader.get<double>();
     return x;
   }
 };
