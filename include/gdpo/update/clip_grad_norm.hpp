@@ -78,7 +78,7 @@ struct ClippedGradient {
 
 namespace detail {
 
-/// What a rank says of its gradients.
+/// What a rank sends about its gradients.
 struct GradientRecord {
   NormParts sharded, replicated;
   std::int64_t first_fault = -1;  // the first array with a number that is not finite
@@ -222,11 +222,11 @@ ClippedGradient clip_grad_norm(const Exec& exec, const Comm& comm,
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (gradients[i].held() == Held::Replicated) record.replicated_elements += elements[i];
     }
-    const std::vector<NormParts> of_array =
+    const std::vector<NormParts> array_parts =
         parts_of_norms(exec, gradients, *grid, elements, settings.norm == Norm::Max);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      (gradients[i].held() == Held::Sharded ? record.sharded : record.replicated) += of_array[i];
-      if (record.first_fault < 0 && of_array[i].not_finite() > 0)
+      (gradients[i].held() == Held::Sharded ? record.sharded : record.replicated) += array_parts[i];
+      if (record.first_fault < 0 && array_parts[i].not_finite() > 0)
         record.first_fault = static_cast<std::int64_t>(i);
     }
     mine.settings = "max_norm " + description(max_norm) + ", " + description(settings);

@@ -47,11 +47,13 @@ struct PackedRows {
 
   /// Throws invalid_input, in the name of `function`, for a row longer than the budget, unless such
   /// rows get packs `alone`. The budget is at least 1.
-  PackedRows(const char* function, TokenLengths of_rows, index_t of_a_pack, bool alone)
-      : lengths(std::move(of_rows)), budget(of_a_pack), pack_of(lengths.of_row.size()) {
-    std::vector<Keyed> longest_first(pack_of.size());
+  PackedRows(const char* function, TokenLengths token_lengths, index_t pack_budget, bool alone)
+      : lengths(std::move(token_lengths)),
+        budget(pack_budget),
+        pack_of(lengths.row_lengths.size()) {
+    std::vector<SortEntry> longest_first(pack_of.size());
     for (std::size_t i = 0; i < longest_first.size(); ++i) {
-      const index_t length = lengths.of_row[i];
+      const index_t length = lengths.row_lengths[i];
       if (length > budget && !alone) {
         contract::fail(function, "lengths",
                        "the length " + std::to_string(length) + " for row " + std::to_string(i) +
@@ -61,8 +63,8 @@ struct PackedRows {
       longest_first[i] = {static_cast<std::uint64_t>(length), static_cast<index_t>(i)};
     }
     sort_largest_first(longest_first);
-    const auto length_of = [](const Keyed& row) { return static_cast<index_t>(row.key); };
-    const auto put = [&](const Keyed& row, index_t pack) {
+    const auto length_of = [](const SortEntry& row) { return static_cast<index_t>(row.key); };
+    const auto put = [&](const SortEntry& row, index_t pack) {
       pack_of[static_cast<std::size_t>(row.index)] = pack;
       packs = (std::max)(packs, pack + 1);
     };
@@ -111,10 +113,10 @@ class Packing {
   explicit Packing(const detail::PackedRows& packed)
       : inverse_(packed.pack_of.size()),
         offsets_(inverse_.size() + 1),
-        in_pack_(inverse_.size() + static_cast<std::size_t>(packed.packs)),
+        pack_offsets_(inverse_.size() + static_cast<std::size_t>(packed.packs)),
         parts_(packed.pack_of, packed.packs, [&](std::size_t row, index_t k) {
           inverse_[row] = k;
-          offsets_[static_cast<std::size_t>(k) + 1] = packed.lengths.of_row[row];
+          offsets_[static_cast<std::size_t>(k) + 1] = packed.lengths.row_lengths[row];
         }) {
     double room = 0;  // tokens of all packs with their padding, exact up to 2^53
     for (std::size_t p = 0; p < static_cast<std::size_t>(packed.packs); ++p) {
@@ -123,7 +125,7 @@ class Packing {
            k < static_cast<std::size_t>(parts_.offsets[p + 1]); ++k) {
         tokens += offsets_[k + 1];
         offsets_[k + 1] += offsets_[k];
-        in_pack_[k + p + 1] = tokens;
+        pack_offsets_[k + p + 1] = tokens;
       }
       room += static_cast<double>((std::max)(packed.budget, tokens));
     }
@@ -144,7 +146,7 @@ class Packing {
     detail::check_part("gdpo::update::Packing::offsets", "pack", pack, packs());
     const auto p = static_cast<std::size_t>(pack);
     const index_t begin = parts_.offsets[p], end = parts_.offsets[p + 1];
-    return {in_pack_.data() + begin + pack, {end - begin + 1}, {1}};
+    return {pack_offsets_.data() + begin + pack, {end - begin + 1}, {1}};
   }
   View<const index_t, 1> offsets(index_t pack) const&& =
       delete;  ///< Deleted: refers to freed memory.
@@ -179,8 +181,9 @@ class Packing {
  private:
   std::vector<index_t> inverse_;  // (rows) of order()
   std::vector<index_t> offsets_;  // (rows + 1) over all packs
-  std::vector<index_t> in_pack_;  // (rows + packs) the offsets of each pack, one after the other
-  detail::RowParts parts_;        // made last: it fills the others
+  // (rows + packs) the offsets of each pack, one after the other
+  std::vector<index_t> pack_offsets_;
+  detail::RowParts parts_;  // made last: it fills the others
   detail::UntilMoved<double> waste_;
 };
 

@@ -27,18 +27,18 @@ struct Axes {
   template <class F>
   void for_each_run(int array, index_t first, index_t n, const F& f) const {
     const index_t* s = stride[array];
-    for (index_t at = first; at < first + n;) {
-      const index_t k = at % extent[2], row = at / extent[2];
-      const index_t length = (std::min)(extent[2] - k, first + n - at);
-      f(at - first, row / extent[1] * s[0] + row % extent[1] * s[1] + k * s[2], length, s[2]);
-      at += length;
+    for (index_t position = first; position < first + n;) {
+      const index_t k = position % extent[2], row = position / extent[2];
+      const index_t length = (std::min)(extent[2] - k, first + n - position);
+      f(position - first, row / extent[1] * s[0] + row % extent[1] * s[1] + k * s[2], length, s[2]);
+      position += length;
     }
   }
 };
 
 /// Converts n elements that stand `distance` apart to float or double.
 template <class T>
-void read_run(const T* from, index_t distance, index_t n, result_t<T>* to) {
+void read_run(const T* source, index_t distance, index_t n, result_t<T>* target) {
   using S = result_t<T>;
   index_t i = 0;
   if constexpr (std::is_same_v<S, float>) {
@@ -46,23 +46,24 @@ void read_run(const T* from, index_t distance, index_t n, result_t<T>* to) {
     constexpr int width = math::Lanes<V>::width;
     if (distance == 1) {
       for (; i + width <= n; i += width)
-        math::Lanes<V>::store(to + i, math::load_lanes<V>(from + i));
+        math::Lanes<V>::store(target + i, math::load_lanes<V>(source + i));
     }
   }
-  for (; i < n; ++i) to[i] = static_cast<S>(load(from[i * distance]));
+  for (; i < n; ++i) target[i] = static_cast<S>(load(source[i * distance]));
 }
 /// Writes n results to elements that stand `distance` apart, each rounded to the nearest T.
 template <class T>
-void write_run(T* to, index_t distance, index_t n, const result_t<T>* from) {
+void write_run(T* target, index_t distance, index_t n, const result_t<T>* source) {
   index_t i = 0;
   if constexpr (std::is_same_v<result_t<T>, float>) {
     using V = math::Native<float>;
     constexpr int width = math::Lanes<V>::width;
     if (distance == 1) {
-      for (; i + width <= n; i += width) math::store_lanes(to + i, math::Lanes<V>::load(from + i));
+      for (; i + width <= n; i += width)
+        math::store_lanes(target + i, math::Lanes<V>::load(source + i));
     }
   }
-  for (; i < n; ++i) store(to[i * distance], from[i]);
+  for (; i < n; ++i) store(target[i * distance], source[i]);
 }
 
 }  // namespace detail
@@ -116,31 +117,33 @@ class ParameterView {
 
   /// Converts the elements first .. first + n - 1 of a walk along `axes`, of which this is array
   /// `which`, to float or double.
-  void read(const detail::Axes& axes, int which, index_t first, index_t n, void* to) const {
-    read_(data_, axes, which, first, n, to);
+  void read(const detail::Axes& axes, int which, index_t first, index_t n, void* target) const {
+    read_(data_, axes, which, first, n, target);
   }
   /// Writes as many results back, each rounded to the nearest, ties to even.
   void write(const detail::Axes& axes, int which, index_t first, index_t n,
-             const void* from) const {
-    write_(data_, axes, which, first, n, from);
+             const void* source) const {
+    write_(data_, axes, which, first, n, source);
   }
 
  private:
   template <class T>
   static void read_elements(const void* data, const detail::Axes& axes, int which, index_t first,
-                            index_t n, void* to) {
-    axes.for_each_run(which, first, n, [&](index_t at, index_t offset, index_t m, index_t step) {
-      detail::read_run(static_cast<const T*>(data) + offset, step, m,
-                       static_cast<result_t<T>*>(to) + at);
-    });
+                            index_t n, void* target) {
+    axes.for_each_run(which, first, n,
+                      [&](index_t position, index_t offset, index_t m, index_t step) {
+                        detail::read_run(static_cast<const T*>(data) + offset, step, m,
+                                         static_cast<result_t<T>*>(target) + position);
+                      });
   }
   template <class T>
   static void write_elements(void* data, const detail::Axes& axes, int which, index_t first,
-                             index_t n, const void* from) {
-    axes.for_each_run(which, first, n, [&](index_t at, index_t offset, index_t m, index_t step) {
-      detail::write_run(static_cast<T*>(data) + offset, step, m,
-                        static_cast<const result_t<T>*>(from) + at);
-    });
+                             index_t n, const void* source) {
+    axes.for_each_run(which, first, n,
+                      [&](index_t position, index_t offset, index_t m, index_t step) {
+                        detail::write_run(static_cast<T*>(data) + offset, step, m,
+                                          static_cast<const result_t<T>*>(source) + position);
+                      });
   }
   void* data_;
   int rank_;

@@ -33,7 +33,7 @@ class Plan {
   View<const index_t, 1> rows(index_t step) const& {
     check("gdpo::update::Plan::rows", "step", step, steps(), "steps");
     const Units u = units_of(step);
-    return between(begin_[at(u.first)], begin_[at(u.last)]);
+    return row_span(begin_[as_size(u.first)], begin_[as_size(u.last)]);
   }
   View<const index_t, 1> rows(index_t step) const&& = delete;  ///< Deleted: refers to freed memory.
   /// The rows of one micro-batch of a rank, which may be empty.
@@ -51,8 +51,8 @@ class Plan {
   View<const index_t, 1> dropped(index_t epoch) const& {
     check("gdpo::update::Plan::dropped", "epoch", epoch, epochs_, "epochs");
     const index_t order = orders_ > 1 ? epoch : 0;
-    return between(begin_[at(order * (units_ + 1) + first_unit(numbers_.value.mini_batches))],
-                   begin_[at(order * (units_ + 1) + units_)]);
+    return row_span(begin_[as_size(order * (units_ + 1) + first_unit(numbers_.value.mini_batches))],
+                    begin_[as_size(order * (units_ + 1) + units_)]);
   }
   View<const index_t, 1> dropped(index_t epoch) const&& = delete;  ///< Deleted, as above.
 
@@ -65,20 +65,20 @@ class Plan {
         remainder_(s.remainder),
         whole_(s.whole),
         numbers_(gdpo::detail::plan_numbers(function, units, s)) {
-    rows_.reserve(at(orders_) * units.rows.size());
-    begin_.reserve(at(orders_ * (units_ + 1)));
+    rows_.reserve(as_size(orders_) * units.rows.size());
+    begin_.reserve(as_size(orders_ * (units_ + 1)));
     std::mt19937_64 random(s.seed);
-    std::vector<index_t> order(at(units_));
+    std::vector<index_t> order(as_size(units_));
     for (index_t k = 0; k < orders_; ++k) {
       std::iota(order.begin(), order.end(), index_t{0});
       if (s.shuffle != Shuffle::Never) {
         for (index_t i = units_ - 1; i > 0; --i)
-          std::swap(order[at(i)], order[at(gdpo::detail::plan_draw(random, i + 1))]);
+          std::swap(order[as_size(i)], order[as_size(gdpo::detail::plan_draw(random, i + 1))]);
       }
       for (const index_t u : order) {
         begin_.push_back(static_cast<index_t>(rows_.size()));
-        rows_.insert(rows_.end(), units.rows.begin() + units.begin[at(u)],
-                     units.rows.begin() + units.begin[at(u) + 1]);
+        rows_.insert(rows_.end(), units.rows.begin() + units.begin[as_size(u)],
+                     units.rows.begin() + units.begin[as_size(u) + 1]);
       }
       begin_.push_back(static_cast<index_t>(rows_.size()));
     }
@@ -89,7 +89,7 @@ class Plan {
   struct Units {
     index_t first, last;  // where they begin and end in begin_
   };
-  static std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
+  static std::size_t as_size(index_t i) { return static_cast<std::size_t>(i); }
   static void check(const char* function, const char* name, index_t i, index_t count,
                     const char* things) {
     if (i < 0 || i >= count) {
@@ -97,7 +97,7 @@ class Plan {
                      "at least 0 and below " + contract::text(count) + ", the number of " + things);
     }
   }
-  View<const index_t, 1> between(index_t first, index_t last) const {
+  View<const index_t, 1> row_span(index_t first, index_t last) const {
     return gdpo::view(rows_.data() + first, last - first);
   }
   /// Where mini-batch i begins among the units of its epoch.
@@ -110,22 +110,24 @@ class Plan {
   Units units_of(index_t step) const {
     const index_t epoch = step / numbers_.value.mini_batches,
                   i = step % numbers_.value.mini_batches,
-                  before = orders_ > 1 ? epoch * (units_ + 1) : 0;
-    return {before + first_unit(i), before + first_unit(i + 1)};
+                  order_begin = orders_ > 1 ? epoch * (units_ + 1) : 0;
+    return {order_begin + first_unit(i), order_begin + first_unit(i + 1)};
   }
   /// The rows of a micro-batch: pieces are cut over ranks, those of a rank over its micro-batches.
   View<const index_t, 1> cell(index_t step, index_t rank, index_t micro_batch) const {
     using gdpo::detail::plan_cut;
     const Units u = units_of(step);
     const bool groups = whole_ == Whole::InMicroBatch;  // the pieces
-    const index_t first = begin_[at(u.first)], last = begin_[at(u.last)],
+    const index_t first = begin_[as_size(u.first)], last = begin_[as_size(u.last)],
                   pieces = groups ? u.last - u.first : last - first,
-                  before = plan_cut(pieces, ranks_, rank),
-                  own = plan_cut(pieces, ranks_, rank + 1) - before,
-                  from = before + plan_cut(own, numbers_.value.accumulation, micro_batch),
-                  to = before + plan_cut(own, numbers_.value.accumulation, micro_batch + 1);
-    return groups ? between(begin_[at(u.first + from)], begin_[at(u.first + to)])
-                  : between(first + from, first + to);
+                  rank_begin = plan_cut(pieces, ranks_, rank),
+                  rank_pieces = plan_cut(pieces, ranks_, rank + 1) - rank_begin,
+                  begin =
+                      rank_begin + plan_cut(rank_pieces, numbers_.value.accumulation, micro_batch),
+                  end = rank_begin +
+                        plan_cut(rank_pieces, numbers_.value.accumulation, micro_batch + 1);
+    return groups ? row_span(begin_[as_size(u.first + begin)], begin_[as_size(u.first + end)])
+                  : row_span(first + begin, first + end);
   }
   void find_largest_micro_batch() {
     // Orders beyond the first differ only in groups of several lengths. Micro-batches of a rank are

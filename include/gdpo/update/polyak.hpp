@@ -23,18 +23,18 @@ template <class R, class P>
 void blend_unit(const ParameterView& reference, const ParameterView& policy, index_t first,
                 index_t n, double tau) {
   const Axes axes = axes_of(reference, &policy);
-  Chunk<R> to(reference, axes, 0);
-  Chunk<P> from(policy, axes, 1);
-  for (index_t at = first; at < first + n; at += parameter_chunk) {
-    const index_t m = (std::min)(parameter_chunk, first + n - at);
-    R* r = to.read(at, m);
-    const P* p = from.read(at, m);
+  Chunk<R> target(reference, axes, 0);
+  Chunk<P> source(policy, axes, 1);
+  for (index_t position = first; position < first + n; position += parameter_chunk) {
+    const index_t m = (std::min)(parameter_chunk, first + n - position);
+    R* r = target.read(position, m);
+    const P* p = source.read(position, m);
     if (tau == 1) {
       for (index_t i = 0; i < m; ++i) r[i] = static_cast<R>(p[i]);
     } else {
       change_lanes<R>(m, Blend<R>{math::constant<typename Blend<R>::Lanes>(tau)}, r, p);
     }
-    to.write(at, m);
+    target.write(position, m);
   }
 }
 

@@ -117,7 +117,7 @@ struct SelectedGroups {
   bool gave_up = false;  ///< This was the last attempt, and too few groups passed.
 
   /// The number of groups of the batch with this verdict.
-  index_t count(Verdict of) const { return std::count(verdict.begin(), verdict.end(), of); }
+  index_t count(Verdict kind) const { return std::count(verdict.begin(), verdict.end(), kind); }
 };
 
 }  // namespace update
@@ -220,8 +220,8 @@ namespace update {
 /// keeps nothing where it is not; its softmax mode has no counterpart here.
 ///
 /// batch: rewards (N, C), groups, and `valid`; other columns are only checked. attempt: 1 for the
-/// first call of a step, then 2, and so on; 0 where `max_attempts` is 0 and nobody counts. Time
-/// O(N C + G log G) for G groups; allocates.
+/// first call of a step, then 2, and so on; 0 where `max_attempts` is 0 and attempts are not
+/// counted. Time O(N C + G log G) for G groups; allocates.
 ///
 /// Errors: invalid_input for shapes that do not fit, and for settings out of their range, as the
 /// members say; for an attempt above max_attempts, or 0 beside it; under GiveUp::Refuse, if the

@@ -237,18 +237,18 @@ ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rul
 
   ShapedRewards shaped;
   for (index_t i = 0; i < rows; ++i) {
-    const double before = load(rewards(i));
-    if (math::is_nan(before)) {
+    const double original = load(rewards(i));
+    if (math::is_nan(original)) {
       ++shaped.missing;
       continue;
     }
     [[maybe_unused]] const double tokens = lengths ? lengths(i) : math::nan();
-    double reward = before;
+    double reward = original;
     if (!(detail::shape(rules, reward, tokens) && ...)) reward = math::infinity;
     store(rewards(i), reward);
-    const double after = load(rewards(i));
-    shaped.changed += math::differ(before, after);
-    shaped.not_finite += math::is_inf(after);
+    const double rounded = load(rewards(i));
+    shaped.changed += math::differ(original, rounded);
+    shaped.not_finite += math::is_inf(rounded);
   }
   return shaped;
 }

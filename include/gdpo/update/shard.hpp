@@ -69,9 +69,10 @@ GDPO_DATA_INLINE constexpr auto enumerators(ShardSizes) {
 class Sharding {
  public:
   /// What shard() has found.
-  explicit Sharding(detail::Dealt dealt)
-      : parts_(dealt.rank_of, static_cast<index_t>(dealt.load.size()), [](std::size_t, index_t) {}),
-        dealt_(std::move(dealt)) {}
+  explicit Sharding(detail::Assignment assignment)
+      : parts_(assignment.rank_of, static_cast<index_t>(assignment.load.size()),
+               [](std::size_t, index_t) {}),
+        assignment_(std::move(assignment)) {}
 
   /// Number of ranks.
   index_t ranks() const { return parts_.count(); }
@@ -84,29 +85,29 @@ class Sharding {
   /// The rank of a row.
   index_t rank_of(index_t row) const {
     detail::check_part("gdpo::update::Sharding::rank_of", "row", row,
-                       static_cast<index_t>(dealt_.rank_of.size()));
-    return dealt_.rank_of[static_cast<std::size_t>(row)];
+                       static_cast<index_t>(assignment_.rank_of.size()));
+    return assignment_.rank_of[static_cast<std::size_t>(row)];
   }
   /// The sum of the costs of a rank's rows. It is added up in the order in which shard() gave the
   /// rows to the rank, and is exact where costs are integers with a sum up to 2^53.
   double cost(index_t rank) const {
     detail::check_part("gdpo::update::Sharding::cost", "rank", rank, ranks());
-    return dealt_.load[static_cast<std::size_t>(rank)];
+    return assignment_.load[static_cast<std::size_t>(rank)];
   }
   /// The largest cost of a rank over the mean of all ranks, the factor by which a step takes longer
   /// than with perfect balance. From 1 to the number of ranks, but for roundings; 1 if all costs
   /// are 0.
   double imbalance() const {
     if (ranks() == 0) return 1.0;
-    const double sum = detail::sum_in_order(dealt_.load),
+    const double sum = detail::sum_in_order(assignment_.load),
                  mean = math::opaque(sum / static_cast<double>(ranks()));
-    const double largest = *std::max_element(dealt_.load.begin(), dealt_.load.end());
+    const double largest = *std::max_element(assignment_.load.begin(), assignment_.load.end());
     return mean > 0 ? largest / mean : 1.0;
   }
 
  private:
   detail::RowParts parts_;
-  detail::Dealt dealt_;  // of rows
+  detail::Assignment assignment_;  // of rows
 };
 
 }  // namespace update
@@ -126,7 +127,7 @@ update::Sharding shard_groups(View<T, 1> lengths, const Groups& groups, index_t 
   check_fields(function, "counts", counts);
   if constexpr (has_fields_v<Cost>) check_fields(function, "cost_of", cost_of);
   const TokenLengths rows(function, lengths);
-  const auto row_count = static_cast<index_t>(rows.of_row.size());
+  const auto row_count = static_cast<index_t>(rows.row_lengths.size());
   groups.check(function, row_count);
   std::vector<double> costs(static_cast<std::size_t>(groups.count(row_count)));
   for (std::size_t g = 0; g < costs.size(); ++g) {
@@ -134,7 +135,7 @@ update::Sharding shard_groups(View<T, 1> lengths, const Groups& groups, index_t 
     for (index_t k = 0; k < groups.length(group); ++k) {
       const index_t row = groups.row(group, k);
       const auto row_cost =
-          static_cast<double>(cost_of(rows.of_row[static_cast<std::size_t>(row)]));
+          static_cast<double>(cost_of(rows.row_lengths[static_cast<std::size_t>(row)]));
       if (math::not_finite(row_cost) || row_cost < 0) {
         contract::fail(function, "cost_of",
                        "the cost " + contract::text(row_cost) + " for row " + contract::text(row),
@@ -148,15 +149,15 @@ update::Sharding shard_groups(View<T, 1> lengths, const Groups& groups, index_t 
     contract::fail(function, "cost_of", "costs with the sum " + contract::text(total),
                    "a sum below 2^1023");
   }
-  Dealt dealt = deal(costs, ranks, counts == update::ShardSizes::Equal);
-  std::vector<index_t> rank_of(rows.of_row.size());
+  Assignment assignment = deal(costs, ranks, counts == update::ShardSizes::Equal);
+  std::vector<index_t> rank_of(rows.row_lengths.size());
   for (std::size_t g = 0; g < costs.size(); ++g) {
     const auto group = static_cast<index_t>(g);
     for (index_t k = 0; k < groups.length(group); ++k)
-      rank_of[static_cast<std::size_t>(groups.row(group, k))] = dealt.rank_of[g];
+      rank_of[static_cast<std::size_t>(groups.row(group, k))] = assignment.rank_of[g];
   }
-  dealt.rank_of = std::move(rank_of);
-  return update::Sharding(std::move(dealt));
+  assignment.rank_of = std::move(rank_of);
+  return update::Sharding(std::move(assignment));
 }
 
 }  // namespace detail

@@ -45,7 +45,7 @@ GDPO_HOST_INLINE void change_lanes(index_t n, const F& f, S* x, const Others*...
   using Lanes = math::Pack<math::logical_lanes, C>;
   constexpr index_t lanes = math::logical_lanes;
   constexpr std::uintptr_t line = 64;
-  const auto some = [&](index_t first, index_t m) {
+  const auto change_part = [&](index_t first, index_t m) {
     if (m == 0) return;
     const auto padded = [&](const auto* p) {
       std::remove_const_t<std::remove_pointer_t<decltype(p)>> copy[lanes] = {};
@@ -56,12 +56,13 @@ GDPO_HOST_INLINE void change_lanes(index_t n, const F& f, S* x, const Others*...
     store_as(f(padded(x), padded(y)...), copy);
     std::memcpy(x + first, copy, static_cast<std::size_t>(m) * sizeof copy[0]);
   };
-  const auto past = reinterpret_cast<std::uintptr_t>(x) % line / sizeof(S);
-  const auto unaligned = static_cast<index_t>(past > 0 ? line / sizeof(S) - past : 0);
+  const auto misalignment = reinterpret_cast<std::uintptr_t>(x) % line / sizeof(S);
+  const auto unaligned =
+      static_cast<index_t>(misalignment > 0 ? line / sizeof(S) - misalignment : 0);
   index_t i = (std::min)(n, unaligned);
-  some(0, i);
+  change_part(0, i);
   for (; i + lanes <= n; i += lanes) store_as(f(Lanes::load(x + i), Lanes::load(y + i)...), x + i);
-  some(i, n - i);
+  change_part(i, n - i);
 }
 
 }  // namespace detail

@@ -142,18 +142,19 @@ template <class Exec>
 std::vector<NormParts> parts_of_norms(const Exec& exec, const ParameterList& views,
                                       const ParameterGrid& grid,
                                       const std::vector<index_t>& elements, bool max_norm) {
-  std::vector<NormParts> of_unit(static_cast<std::size_t>(grid.units())), of_array;
+  std::vector<NormParts> unit_parts(static_cast<std::size_t>(grid.units())), array_parts;
   grid.for_each(exec, elements, [&](index_t unit, std::size_t array, index_t first, index_t n) {
     NormParts sum;
     for_each_chunk(views[array], first, n, [&](const auto* x, index_t m) {
       sum += max_norm ? largest_parts(x, m) : squares_of(x, m);
       return false;
     });
-    of_unit[static_cast<std::size_t>(unit)] = sum;
+    unit_parts[static_cast<std::size_t>(unit)] = sum;
   });
   for (std::size_t array = 0; array < views.size(); ++array)
-    of_array.push_back(tree_of(of_unit.data() + grid.first_unit(array), grid.units_of(array)));
-  return of_array;
+    array_parts.push_back(
+        tree_of(unit_parts.data() + grid.first_unit(array), grid.units_of(array)));
+  return array_parts;
 }
 
 /// Multiplies all elements by both factors, or sets them to 0 where the first one is 0: one read

@@ -50,19 +50,19 @@ inline Axes axes_of(const ParameterView& a, const ParameterView* b = nullptr) {
   const auto distance = [&](int r) { return std::abs(a.strides()[r]); };
   std::stable_sort(order, order + kept, [&](int x, int y) { return distance(x) > distance(y); });
   Axes axes;
-  int at = Axes::rank;
+  int axis = Axes::rank;
   while (kept > 0) {
     const int r = order[--kept];
     const index_t stride[Axes::arrays] = {a.strides()[r], b ? b->strides()[r] : 0};
     const auto follows = [&](int array) {
-      return stride[array] == axes.extent[at] * axes.stride[array][at];
+      return stride[array] == axes.extent[axis] * axes.stride[array][axis];
     };
-    if (at < Axes::rank && follows(0) && (!b || follows(1))) {
-      axes.extent[at] *= a.extents()[r];
+    if (axis < Axes::rank && follows(0) && (!b || follows(1))) {
+      axes.extent[axis] *= a.extents()[r];
       continue;
     }
-    axes.extent[--at] = a.extents()[r];
-    for (int array = 0; array < Axes::arrays; ++array) axes.stride[array][at] = stride[array];
+    axes.extent[--axis] = a.extents()[r];
+    for (int array = 0; array < Axes::arrays; ++array) axes.stride[array][axis] = stride[array];
   }
   return axes;
 }
@@ -89,13 +89,13 @@ inline std::vector<index_t> written_elements(const char* function, const char* l
   });
   for (std::size_t k = 1, last = 0; k < ranges.size(); ++k) {
     // `last` is the dense array before this one that ends last.
-    const Range &now = ranges[k], &before = ranges[k - 1];
+    const Range &range = ranges[k], &previous = ranges[k - 1];
     if (ranges[k - 1].end > ranges[last].end) last = k - 1;
-    const bool dense = now.end > now.begin, overlaps = dense && now.begin < ranges[last].end;
-    if (now.begin != before.begin && !overlaps) continue;
-    const std::size_t other = overlaps ? ranges[last].array : before.array;
-    contract::fail(function, entry_name(list, (std::max)(now.array, other)),
-                   "memory of " + entry_name(list, (std::min)(now.array, other)) + " again",
+    const bool dense = range.end > range.begin, overlaps = dense && range.begin < ranges[last].end;
+    if (range.begin != previous.begin && !overlaps) continue;
+    const std::size_t other = overlaps ? ranges[last].array : previous.array;
+    contract::fail(function, entry_name(list, (std::max)(range.array, other)),
+                   "memory of " + entry_name(list, (std::min)(range.array, other)) + " again",
                    "each array once, also where two layers share a weight");
   }
   return elements;
@@ -166,9 +166,9 @@ void for_each_chunk(const ParameterView& v, index_t first, index_t n, const F& f
   const Axes axes = axes_of(v);
   const auto walk = [&](auto scalar) {
     Chunk<decltype(scalar)> chunk(v, axes, 0);
-    for (index_t at = first; at < first + n; at += parameter_chunk) {
-      const index_t m = (std::min)(parameter_chunk, first + n - at);
-      if (f(chunk.read(at, m), m)) chunk.write(at, m);
+    for (index_t position = first; position < first + n; position += parameter_chunk) {
+      const index_t m = (std::min)(parameter_chunk, first + n - position);
+      if (f(chunk.read(position, m), m)) chunk.write(position, m);
     }
   };
   v.is_double() ? walk(double{}) : walk(float{});

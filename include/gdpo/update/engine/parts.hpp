@@ -18,16 +18,16 @@ constexpr index_t most_tokens = index_t{1} << 53;
 
 /// The length of each row in tokens, and their sum.
 struct TokenLengths {
-  std::vector<index_t> of_row;
+  std::vector<index_t> row_lengths;
   index_t total = 0;
 
   /// Copies the lengths. Throws invalid_input, in the name of `function`, for an absent array, a
   /// length below 0, and a sum above most_tokens; the last two messages name the row.
   template <class T>
   TokenLengths(const char* function, const View<T, 1>& lengths)
-      : of_row(static_cast<std::size_t>(contract::check_array(function, "lengths", lengths))) {
+      : row_lengths(static_cast<std::size_t>(contract::check_array(function, "lengths", lengths))) {
     static_assert(std::is_integral_v<T>, "lengths are integers");
-    for (std::size_t i = 0; i < of_row.size(); ++i) {
+    for (std::size_t i = 0; i < row_lengths.size(); ++i) {
       const std::remove_const_t<T> length = lengths(static_cast<index_t>(i));
       if constexpr (std::is_signed_v<T>) {
         if (length < 0) {
@@ -42,14 +42,14 @@ struct TokenLengths {
                            " after " + std::to_string(total) + " tokens",
                        "at most 2^53 tokens in all");
       }
-      of_row[i] = static_cast<index_t>(length);
-      total += of_row[i];
+      row_lengths[i] = static_cast<index_t>(length);
+      total += row_lengths[i];
     }
   }
 };
 
 /// A row or group, and the number that it is sorted by.
-struct Keyed {
+struct SortEntry {
   std::uint64_t key;
   index_t index;
 };
@@ -58,13 +58,13 @@ struct Keyed {
 ///
 /// A radix sort from the lowest digit up, in time O(entries) for each of the digits of 11 bits in
 /// which keys differ. Its result does not depend on the standard library.
-inline void sort_largest_first(std::vector<Keyed>& entries) {
+inline void sort_largest_first(std::vector<SortEntry>& entries) {
   constexpr int digit_bits = 11, digits = (64 + digit_bits - 1) / digit_bits;
   constexpr std::size_t values = std::size_t{1} << digit_bits;
   if (entries.empty()) return;
   std::uint64_t differing = 0;  // the bits in which keys differ
-  for (const Keyed& entry : entries) differing |= entry.key ^ entries[0].key;
-  std::vector<Keyed> sorted(differing == 0 ? 0 : entries.size());
+  for (const SortEntry& entry : entries) differing |= entry.key ^ entries[0].key;
+  std::vector<SortEntry> sorted(differing == 0 ? 0 : entries.size());
   std::array<std::size_t, values> place;
   for (int d = 0; d < digits; ++d) {
     const auto digit = [&](std::uint64_t key) {
@@ -72,10 +72,10 @@ inline void sort_largest_first(std::vector<Keyed>& entries) {
     };
     if (digit(differing) == 0) continue;
     place.fill(0);
-    for (const Keyed& entry : entries) ++place[digit(entry.key)];
-    std::size_t before = 0;
-    for (std::size_t value = values; value-- > 0;) before += std::exchange(place[value], before);
-    for (const Keyed& entry : entries) sorted[place[digit(entry.key)]++] = entry;
+    for (const SortEntry& entry : entries) ++place[digit(entry.key)];
+    std::size_t offset = 0;
+    for (std::size_t value = values; value-- > 0;) offset += std::exchange(place[value], offset);
+    for (const SortEntry& entry : entries) sorted[place[digit(entry.key)]++] = entry;
     entries.swap(sorted);
   }
 }
@@ -137,8 +137,8 @@ class FirstFit {
       for (std::size_t c = 1; c < width; ++c) most = (std::max)(most, child[c]);
       return most;
     }
-    /// How many children stand before the first that is not smaller. It has no branches, which
-    /// nobody could predict.
+    /// How many children come before the first that is not smaller. Branchless, because the
+    /// comparisons are unpredictable.
     std::size_t smaller(Value value) const {
       std::size_t all = 1, count = 0;
       for (std::size_t c = 0; c < width; ++c) count += all &= child[c] < value ? 1 : 0;
@@ -149,15 +149,15 @@ class FirstFit {
   std::vector<Level> levels_;  // the places; the largest of each node of them; and so on
 };
 
-/// Rows told apart into numbered parts: the rows of each part in ascending order.
+/// Rows divided into numbered parts: the rows of each part in ascending order.
 struct RowParts {
   std::vector<index_t> rows;     // (rows) those of part 0, then those of part 1, and so on
   std::vector<index_t> offsets;  // (parts + 1) where each part begins in `rows`
 
-  /// part_of: (rows) the part of each row, from 0 to parts - 1. Calls placed(row, k) for each row
+  /// part_of: (rows) the part of each row, from 0 to parts - 1. Calls visit(row, k) for each row
   /// when it becomes rows[k].
   template <class F>
-  RowParts(const std::vector<index_t>& part_of, index_t parts, const F& placed)
+  RowParts(const std::vector<index_t>& part_of, index_t parts, const F& visit)
       : rows(part_of.size()), offsets(static_cast<std::size_t>(parts) + 1) {
     for (const index_t part : part_of) ++offsets[static_cast<std::size_t>(part) + 1];
     for (std::size_t p = 1; p < offsets.size(); ++p) offsets[p] += offsets[p - 1];
@@ -166,7 +166,7 @@ struct RowParts {
       const auto part = static_cast<std::size_t>(part_of[i]);
       const index_t k = place[part]++;
       rows[static_cast<std::size_t>(k)] = static_cast<index_t>(i);
-      placed(i, k);
+      visit(i, k);
     }
   }
   /// Number of parts; 0 once moved from.

@@ -8,12 +8,12 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What the members of a group say about it: those of one column, or of several together.
+/// The spread of a group: of one column, or of several together.
 struct GroupSpread {
   bool any = false, unknown = false, flat = true;
   double variance = 0;
-  double of_values = 0;  ///< How far rounding can move a value that the variance is made of.
-  index_t values = 0;    ///< The most values of a column.
+  double value_rounding = 0;  ///< How far rounding can move a value that the variance is made of.
+  index_t values = 0;         ///< The most values of a column.
 
   /// Adds the values of a column that stand in the group with this weight.
   void add(const GroupStat& stat, double weight) {
@@ -28,7 +28,8 @@ struct GroupSpread {
   /// deviations, their squares and the sum of the squares are each off by 2^-53 of themselves an
   /// operation, all squares being positive; the mean's own rounding is taken out of the sum.
   double rounding() const {
-    return math::mul(2.0, of_values) + math::mul(static_cast<double>(values + 8) * 0x1p-53, std());
+    return math::mul(2.0, value_rounding) +
+           math::mul(static_cast<double>(values + 8) * 0x1p-53, std());
   }
 };
 
@@ -70,7 +71,7 @@ class SpreadReader {
     // A product and a sum for each term; a reward of weight 1 alone is what is stored.
     const bool stored = work_.channels.size() == 1 && work_.channel_weights[0] == 1.0;
     if (!stored)
-      one.of_values = math::mul(2.0 * static_cast<double>(reader_.terms()) * 0x1p-53, largest);
+      one.value_rounding = math::mul(2.0 * static_cast<double>(reader_.terms()) * 0x1p-53, largest);
     return one;
   }
 
