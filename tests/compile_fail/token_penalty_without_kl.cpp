@@ -1,5 +1,6 @@
 // expect: penalty::Token needs one KL term
 #include <gdpo/advantages.hpp>
+#include <gdpo/value.hpp>
 
 void use(gdpo::View<const float, 1> advantages, gdpo::View<const float, 2> tokens,
          gdpo::View<float, 2> out) {

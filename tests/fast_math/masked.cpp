@@ -2,6 +2,7 @@
 // shows, and equal values are whitened to exactly 0. Expected values are exact and compared by
 // their bits.
 #include <gdpo/advantages.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/exact.hpp"
 

@@ -5,6 +5,7 @@
 #include <gdpo/constraint/pid.hpp>
 #include <gdpo/constraint/placement.hpp>
 #include <gdpo/constraint/shortfall.hpp>
+#include <gdpo/value/token_penalty.hpp>
 
 #include "fuzz/trial.hpp"
 

@@ -3,6 +3,7 @@
 // not read.
 #include <gdpo/advantages.hpp>
 #include <gdpo/presets/verl.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/catch.hpp"
 #include "support/masked.hpp"

@@ -3,6 +3,7 @@
 // Workspace did before.
 #include <deque>
 #include <gdpo/advantages.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/allocations.hpp"
 #include "support/archetypes.hpp"

@@ -37,8 +37,8 @@ using lanes_for =
     std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
                        math::Native<std::conditional_t<Level::of_segment, double, S>>>;
 
-/// Computes the loss of one row on the host, as RowDriver runs it. It has the loops over tokens; the
-/// formulas of a token are in TokenTerms.
+/// Computes the loss of one row on the host, as RowDriver runs it. It has the loops over tokens;
+/// the formulas of a token are in TokenTerms.
 ///
 /// S is the type of the batch and of the gradient. V is the type that the formulas run on: float,
 /// double or lanes of them. V's scalar is S, or double at levels of segments. A segment is a run of
