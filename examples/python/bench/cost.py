@@ -218,7 +218,7 @@ def main():
     parser.add_argument("--logits", default="4x256x32000,2x64x151936")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"PyTorch {torch.__version__}, level {gdpo.level()}, one thread; medians of "
+    print(f"PyTorch {torch.__version__}, {gdpo.instruction_set()}, one thread; medians of "
           f"{options.rounds} rounds in turn, ratios with quartiles\n")
     calls(options.rounds)
     losses([tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")],

@@ -15,7 +15,7 @@ gdpo, by the name that it has there: `gdpo.losses()` and `gdpo.estimators()` lis
 from ._advantages import Report, advantages
 from ._constraint import PidLagrangian, PidStep
 from ._diagnose import Finding, diagnose
-from ._library import estimators, level, losses
+from ._library import estimators, instruction_set, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._policy_loss import Metrics, PolicyLoss, count
 from ._prepare import Prepared, prepare, prepasses
@@ -23,5 +23,5 @@ from ._settings import Setting, estimator_settings, loss_settings
 
 __all__ = ["Finding", "Metrics", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report",
            "Setting", "TokenLogprobs", "advantages", "count", "diagnose", "estimator_settings",
-           "estimators", "level", "loss_settings", "losses", "prepare", "prepasses",
+           "estimators", "instruction_set", "loss_settings", "losses", "prepare", "prepasses",
            "token_logprobs"]

@@ -136,9 +136,9 @@ def losses() -> List[str]:
     return list(names("losses"))
 
 
-def level() -> str:
+def instruction_set() -> str:
     """The instructions that losses run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
-    return ops.level()
+    return ops.instruction_set()
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:

@@ -7,15 +7,15 @@
 
 namespace {
 
-// Whether the environment variable GDPO_LEVEL, which tests set, admits a level ("v3", "v4").
-bool wanted(const char* level) {
-  const char* highest = std::getenv("GDPO_LEVEL");
-  return !highest || std::strcmp(level, highest) <= 0;
+// Whether the environment variable GDPO_INSTRUCTION_SET, which tests set, admits one ("v3", "v4").
+bool wanted(const char* name) {
+  const char* highest = std::getenv("GDPO_INSTRUCTION_SET");
+  return !highest || std::strcmp(name, highest) <= 0;
 }
 
-// The level that this processor runs; its name ends up in torch.ops.gdpo.level().
+// The instruction set that this processor runs; torch.ops.gdpo.instruction_set() gives its name.
 struct Choice {
-  const char* level;
+  const char* name;
   const Losses& losses;
 };
 Choice choose() {
@@ -32,7 +32,7 @@ Choice choose() {
   return {"baseline", losses_baseline};
 }
 
-std::string level() { return choose().level; }
+std::string instruction_set() { return choose().name; }
 
 }  // namespace
 
@@ -59,7 +59,7 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(merge_reports_schema);
   library.def(diagnose_schema);
   library.def(pid_schema);
-  library.def("level() -> str");
+  library.def("instruction_set() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
@@ -90,5 +90,5 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
   library.impl("settings", TORCH_BOX(&gdpo::torch_stable::settings));
   library.impl("configure", TORCH_BOX(&gdpo::torch_stable::configure));
   library.impl("loss_over", TORCH_BOX(&gdpo::torch_stable::loss_over));
-  library.impl("level", TORCH_BOX(&level));
+  library.impl("instruction_set", TORCH_BOX(&instruction_set));
 }

@@ -22,7 +22,7 @@ cpu = torch.ops.gdpo
 HAS_CUDA = not CUDA_MISSING and torch.cuda.is_available()
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason=CUDA_MISSING or "no CUDA device")
 #: The bits of the CPU are those of a processor with FMA.
-HAS_FMA = gdpo.level() != "baseline"
+HAS_FMA = gdpo.instruction_set() != "baseline"
 
 
 @dataclasses.dataclass

@@ -123,7 +123,7 @@ others = [logp + 0.3 * torch.randn(40, 70, generator=g) for _ in range(2)]
 logp.requires_grad_()
 mask = torch.rand(40, 70, generator=g) > 0.2
 advantages = torch.randn(40, generator=g)
-results = [gdpo.level()]
+results = [gdpo.instruction_set()]
 for name in ("grpo", "gspo", "ms_swift::bnpo", "verl::vanilla", "verl::gspo"):
     logp.grad = None
     loss, metrics = gdpo.PolicyLoss(name, beta=0.1)(
@@ -137,51 +137,52 @@ out = gdpo.token_logprobs(logits, torch.arange(12))
 results += [out.logp.detach(), out.entropy.detach(), out.logsumexp, logits.grad]
 torch.save(results, sys.argv[1])
 """
-LEVELS = ("baseline", "v3", "v4")
+INSTRUCTION_SETS = ("baseline", "v3", "v4")
 
 
 @pytest.fixture(scope="module")
-def by_level(tmp_path_factory):
-    """The results of COMPUTE with GDPO_LEVEL at each level, by the level that was asked for."""
-    folder = tmp_path_factory.mktemp("levels")
+def by_set(tmp_path_factory):
+    """The results of COMPUTE with GDPO_INSTRUCTION_SET for each instruction set, by its name."""
+    folder = tmp_path_factory.mktemp("sets")
     path = os.pathsep.join(filter(None, sys.path))
-    children = {level: subprocess.Popen(
-        [sys.executable, "-c", COMPUTE, str(folder / level)],
-        env={**os.environ, "GDPO_LEVEL": level, "PYTHONPATH": path}) for level in LEVELS}
+    children = {name: subprocess.Popen(
+        [sys.executable, "-c", COMPUTE, str(folder / name)],
+        env={**os.environ, "GDPO_INSTRUCTION_SET": name, "PYTHONPATH": path})
+        for name in INSTRUCTION_SETS}
     assert [child.wait(120) for child in children.values()] == [0, 0, 0]
-    return {level: torch.load(folder / level) for level in LEVELS}
+    return {name: torch.load(folder / name) for name in INSTRUCTION_SETS}
 
 
-def runs(level: str) -> bool:
-    """Whether this processor has the instructions of a level, by what the kernel says."""
+def runs(name: str) -> bool:
+    """Whether this processor has an instruction set, by what the kernel says."""
     needed = {"baseline": set(), "v3": {"avx2", "fma", "bmi1", "bmi2"},
               "v4": {"avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}}
     try:
         flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
     except OSError:
         pytest.skip("no /proc/cpuinfo")
-    return needed[level] <= flags
+    return needed[name] <= flags
 
 
-def test_levels(by_level):
-    """GDPO_LEVEL is the highest level that is taken; without it, the processor's highest."""
+def test_instruction_sets(by_set):
+    """GDPO_INSTRUCTION_SET is the newest that is taken; without it, the processor's highest."""
     highest = "baseline"
-    for level in LEVELS:
-        highest = level if runs(level) else highest
-        assert by_level[level][0] == highest
-    if "GDPO_LEVEL" not in os.environ:
-        assert gdpo.level() == highest
+    for name in INSTRUCTION_SETS:
+        highest = name if runs(name) else highest
+        assert by_set[name][0] == highest
+    if "GDPO_INSTRUCTION_SET" not in os.environ:
+        assert gdpo.instruction_set() == highest
 
 
-def test_bits_of_v3_and_v4(by_level):
+def test_bits_of_v3_and_v4(by_set):
     """Registers of 8 and of 16 numbers add in the same order."""
-    for one, other in zip(by_level["v3"][1:], by_level["v4"][1:]):
+    for one, other in zip(by_set["v3"][1:], by_set["v4"][1:]):
         assert torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
-def test_baseline(by_level):
+def test_baseline(by_set):
     """Without FMA the rounding differs: 1e-6 of each number, and of the largest of its array."""
-    for one, other in zip(by_level["baseline"][1:], by_level["v4"][1:]):
+    for one, other in zip(by_set["baseline"][1:], by_set["v4"][1:]):
         finite = other[other.isfinite()].abs()
         torch.testing.assert_close(one, other, rtol=1e-6, equal_nan=True,
                                    atol=1e-6 * min(1.0, finite.max().item()))
