@@ -17,7 +17,7 @@
 ///     Reach::None             nothing, the pre-pass is off
 ///     Reach::Surrogate        TokenBatch::weights *= u
 ///     Reach::SurrogateAndKl   TokenBatch::weights *= u and kl_weights *= u
-///     Reach::Denominator      TokenBatch::mask = mask and u != 0, so that count() counts fewer
+///     Reach::Mask             TokenBatch::mask = mask and u != 0, so that count() counts fewer
 ///
 /// <!-- build: door_prepass run -->
 /// ```cpp

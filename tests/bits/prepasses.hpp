@@ -18,7 +18,7 @@ class Prepasses {
     const auto pass = [&](const std::string& name, const auto& p) { on_shapes("libm", name, p); };
     gdpo::presets::for_each_prepass([&](const auto& preset) { pass(preset.name, preset.value); });
     for (const gdpo::Reach reach :
-         {gdpo::Reach::Surrogate, gdpo::Reach::SurrogateAndKl, gdpo::Reach::Denominator}) {
+         {gdpo::Reach::Surrogate, gdpo::Reach::SurrogateAndKl, gdpo::Reach::Mask}) {
       const std::string where = reach == gdpo::Reach::Surrogate        ? "/surrogate"
                                 : reach == gdpo::Reach::SurrogateAndKl ? "/surrogate_and_kl"
                                                                        : "/denominator";
@@ -43,7 +43,7 @@ class Prepasses {
     }
     on_shapes("libm", "weight_then_mask", gdpo::trl::sequence_weight, gdpo::trl::sequence_mask);
     gdpo::prepass::TopEntropy first;
-    first.reach = gdpo::Reach::Denominator;
+    first.reach = gdpo::Reach::Mask;
     on_shapes("libm", "entropy_then_weight", first, gdpo::ms_swift::token_truncate);
   }
 

@@ -150,7 +150,7 @@ bool skyrl_correction(Params& params, LossSetup& setup) {
     of.clamp = statistic == Statistic::Token || statistic == Statistic::SequenceMax
                    ? kClamp
                    : gdpo::Bounds{};
-    of.reach = Reach::Denominator;
+    of.reach = Reach::Mask;
     masks = true;
     set_passes(setup, of);
   };

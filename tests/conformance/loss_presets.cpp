@@ -311,7 +311,7 @@ LossSetup swift_loss(Params& params, const Case& recorded, const char* accumulat
   if (params.has("off_policy_sequence_mask_delta")) {
     set_passes(setup,
                prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
-                                                 Reach::Denominator, prepass::GateAdvantage::Row));
+                                                 Reach::Mask, prepass::GateAdvantage::Row));
   }
   return setup;
 }

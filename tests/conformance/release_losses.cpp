@@ -260,7 +260,7 @@ LossSetup torchrl_loss(Params& params, const Case&) {
   if (params.has("kl_mask_threshold")) {
     prepass::Gate gate;
     gate.estimator = prepass::Estimator::K2, gate.pair = prepass::Pair::Update;
-    gate.max = params.number("kl_mask_threshold"), gate.reach = Reach::Denominator;
+    gate.max = params.number("kl_mask_threshold"), gate.reach = Reach::Mask;
     set_passes(setup, gate);
   }
   return setup;

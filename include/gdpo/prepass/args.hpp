@@ -16,14 +16,13 @@ enum class Reach {
   /// ratio of its segment, and all metrics but the length of its completion. Any other weight keeps
   /// it whole. A row that loses all its tokens still counts in Normalizer::rows, as in the
   /// trainers, but not in non_empty_rows.
-  Denominator
+  Mask
 };
 /// The enumerators of Reach with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
   using E = Enumerator<Reach>;
   return std::array{E{"none", Reach::None}, E{"surrogate", Reach::Surrogate},
-                    E{"surrogate_and_kl", Reach::SurrogateAndKl},
-                    E{"denominator", Reach::Denominator}};
+                    E{"surrogate_and_kl", Reach::SurrogateAndKl}, E{"mask", Reach::Mask}};
 }
 }  // namespace gdpo
 
@@ -39,7 +38,7 @@ GDPO_BEGIN_NAMESPACE
 /// at the same time need one each; several threads may read one prepared batch.
 template <class S>
 struct PrepassMemory {
-  std::vector<unsigned char> mask;        ///< The prepared mask, with Reach::Denominator.
+  std::vector<unsigned char> mask;        ///< The prepared mask, with Reach::Mask.
   std::vector<unsigned char> kept;        ///< Tokens that those pre-passes keep, while they run.
   std::vector<unsigned char> completion;  ///< All 1: the completion mask of a batch without masks.
   std::vector<S> weights;                 ///< The prepared weights of the surrogate.

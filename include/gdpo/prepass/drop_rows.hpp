@@ -26,13 +26,13 @@ namespace prepass {
 /// unfinished answer can mislead.
 ///
 /// DAPO calls this overlong filtering (arXiv 2503.14476), TRL mask_truncated_completions and
-/// ms-swift overlong_filter. With Reach::Denominator, the default, the tokens of the dropped rows
+/// ms-swift overlong_filter. With Reach::Mask, the default, the tokens of the dropped rows
 /// leave the batch. If every completion was cut off, no valid token is left, and the loss is 0.
 struct Overlong {
   /// (B), one entry for each row. A row whose entry is not 0 is dropped. Required unless reach is
   /// None.
   Column truncated{};
-  Reach reach = Reach::Denominator;  ///< What the dropped rows are left out of.
+  Reach reach = Reach::Mask;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
     detail::drop_rows(args, truncated, "overlong.truncated");
@@ -50,7 +50,7 @@ struct Overlong {
 /// if its combined rewards are all equal.
 ///
 /// With Reach::Surrogate the rows leave the surrogate, but the KL terms still act on them and all
-/// counts stay. With Reach::SurrogateAndKl they leave the KL terms as well. With Reach::Denominator
+/// counts stay. With Reach::SurrogateAndKl they leave the KL terms as well. With Reach::Mask
 /// they also leave the count of tokens and Normalizer::non_empty_rows.
 struct DegenerateGroups {
   /// (B), one entry for each row. A row whose entry is not 0 is dropped. The report of

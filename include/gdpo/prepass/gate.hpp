@@ -183,7 +183,7 @@ struct Gate {
 /// A row has drifted too far if its mean of rollout - logp, in nats per token, is above `max`. With
 /// advantages of tokens, only the row's tokens with A < 0 are dropped. TRL
 /// off_policy_mask_threshold, with MissingRollout::NoDifference since 1.11.0; in ms-swift with
-/// Reach::Denominator and GateAdvantage::Row.
+/// Reach::Mask and GateAdvantage::Row.
 inline Gate off_policy_sequence_mask(double max, Reach reach = Reach::Surrogate,
                                      GateAdvantage advantage = GateAdvantage::Token,
                                      MissingRollout missing = MissingRollout::Drop) {

@@ -23,7 +23,7 @@ namespace prepass {
 /// The mean of old - rollout is -KL(rollout || old), a small negative number. Over thousands of
 /// tokens SequenceSum adds it up, and the weight goes to 0; SequenceMean keeps it near 1.
 ///
-/// Needs `rollout_logp`. Reach::Denominator is refused, because these weights are no mask.
+/// Needs `rollout_logp`. Reach::Mask is refused, because these weights are no mask.
 struct Importance {
   Statistic statistic = Statistic::Token;  ///< Token by token, or one number per row.
   Bounds clamp{};                          ///< Bounds of the statistic, in nats. Off by default.
@@ -76,10 +76,10 @@ struct Importance {
     field("missing", s.missing, "what a NaN in rollout_logp means");
     field("token_clamp", s.token_clamp, "bounds of each token's log ratio, in nats");
   }
-  /// Throws for Reach::Denominator.
+  /// Throws for Reach::Mask.
   void check_together(const char* function, const detail::FieldPath& path) const {
-    if (reach != Reach::Denominator) return;
-    contract::fail(function, path.text("reach"), "denominator, which only takes tokens out",
+    if (reach != Reach::Mask) return;
+    contract::fail(function, path.text("reach"), "mask, which only takes tokens out",
                    "surrogate or surrogate_and_kl: its weights are no mask");
   }
 };

@@ -7,7 +7,7 @@ GDPO_BEGIN_NAMESPACE
 
 /// The batch with the decisions of its pre-passes in mask, weights and kl_weights.
 ///
-/// Pre-passes with Reach::Denominator run first, wherever they stand among the arguments. Each of
+/// Pre-passes with Reach::Mask run first, wherever they stand among the arguments. Each of
 /// them sees the mask as given, so their order does not matter. The others then run in the order of
 /// the arguments, on the mask that is left. Masks and weights that the caller had set are kept:
 /// masks are combined, weights multiplied, and a weight 0 of either drops the token. It also fills
@@ -16,7 +16,7 @@ GDPO_BEGIN_NAMESPACE
 /// The result points into `memory` and to the arrays of `batch`, which must outlive it. Call
 /// count() on the result, not on `batch`: only then are dropped tokens left out of the counts. A
 /// loss of the result refuses what count() returned for `batch` if a pre-pass has
-/// Reach::Denominator.
+/// Reach::Mask.
 ///
 /// `logp` is needed only by pre-passes that read it: Gate and Importance without old_logp, and Gate
 /// on another pair than Mismatch.
@@ -70,7 +70,7 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
   }
   if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
   prepared.rollout_non_finite = detail::non_finite_rollout(batch, layout, memory.rows);
-  if (((passes.reach == Reach::Denominator) || ...)) {
+  if (((passes.reach == Reach::Mask) || ...)) {
     if (!batch.completion_mask && !batch.mask) {
       memory.completion.assign(n, 1);
       prepared.completion_mask = detail::dense(layout, memory.completion);
@@ -78,7 +78,7 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
     gather(batch.mask, memory.mask);
     const PrepassRows<S> rows(batch, layout, memory);
     [[maybe_unused]] const auto remove = [&](const auto& pass) {
-      if (pass.reach != Reach::Denominator) return;
+      if (pass.reach != Reach::Mask) return;
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) memory.kept[k] = memory.kept[k] && memory.pass[k] != 0;
     };

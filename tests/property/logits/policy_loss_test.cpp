@@ -276,7 +276,7 @@ TEST_CASE("pre-passes without log-probs: the batch as prepared") {
   batch.logp = batch.old_logp;  // only its shape is used
   gdpo::PrepassMemory<float> memory;
   const gdpo::TokenBatch<float> prepared = gdpo::prepare(
-      batch, memory, gdpo::prepass::Overlong{gdpo::view(truncated), gdpo::Reach::Denominator});
+      batch, memory, gdpo::prepass::Overlong{gdpo::view(truncated), gdpo::Reach::Mask});
   const Outcome<float> expected = three_calls(gdpo::grpo_loss, l, prepared);
   CHECK(same(one_call(gdpo::simd, gdpo::grpo_loss, l, prepared), expected));
   for (int j = 0; j < width * vocabulary; ++j) {

@@ -308,14 +308,14 @@ struct Prepared {
   bool unsure = false;
 };
 
-/// The batch that the formulas give: passes that reach the denominator first, then the others on
+/// The batch that the formulas give: passes that reach the mask first, then the others on
 /// what they leave.
 template <class... Passes>
 Prepared expected(const Data& d, const Passes&... passes) {
   Prepared p;
   Data left = d;
   const auto remove = [&](const auto& pass) {
-    if (pass.reach != Reach::Denominator) return;
+    if (pass.reach != Reach::Mask) return;
     const Decision decision = decide(pass, d);
     for (std::size_t k = 0; k < left.mask.size(); ++k)
       left.mask[k] = left.mask[k] && decision.weight[k] != 0;
@@ -523,7 +523,7 @@ std::string wrong(Random& random, const Case& c, const Passes&... passes) {
 // ---- random settings ----
 
 Reach random_reach(Random& random) {
-  return random.pick({Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator});
+  return random.pick({Reach::Surrogate, Reach::SurrogateAndKl, Reach::Mask});
 }
 
 /// Sets bounds between values that the batch has, so that the gate opens and closes; sometimes only
@@ -593,7 +593,7 @@ bool has_rollout(const Case& c) { return !c.data.rollout_logp.empty(); }
 TEST_CASE("Overlong and DegenerateGroups: every reach", "[prepass]") {
   for_each_case(1, 400, 0, [](Random& random, const Case& c, double, auto s) {
     const auto reach =
-        random.pick({Reach::None, Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator});
+        random.pick({Reach::None, Reach::Surrogate, Reach::SurrogateAndKl, Reach::Mask});
     const prepass::Overlong overlong{gdpo::view(c.data.truncated), reach};
     const prepass::DegenerateGroups degenerate{gdpo::view(c.degenerate), reach};
     const std::string text = wrong<decltype(s)>(random, c, overlong);
@@ -644,8 +644,7 @@ TEST_CASE("Importance: every statistic, clamp and clip", "[prepass]") {
   });
 }
 
-TEST_CASE("several pre-passes: those of the denominator first, the others on what is left",
-          "[prepass]") {
+TEST_CASE("several pre-passes: those of the mask first, the others on what is left", "[prepass]") {
   for_each_case(
       40001, 600, 0.05, [](Random& random, const Case& c, double spread, auto s) -> std::string {
         if (!has_rollout(c)) return "";

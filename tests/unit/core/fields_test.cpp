@@ -109,7 +109,7 @@ const char* const mode =
     "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum";
 const char* const against = "ref | old | teacher | rollout";
 const char* const statistic = "token | sequence_mean | sequence_sum | sequence_max";
-const char* const reach = "none | surrogate | surrogate_and_kl | denominator";
+const char* const reach = "none | surrogate | surrogate_and_kl | mask";
 const char* const steps = "valid | row | row_reward_on_valid | turns";
 const char* const start = "zero | bias_corrected | first_value | after_first";
 const char* const ddof = "at least 0 (0: population)";

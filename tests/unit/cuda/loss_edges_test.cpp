@@ -450,7 +450,7 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
     const loss_product::Arrays<float> arrays(with_entropies);
     gdpo::PrepassMemory<float> memory;
     gdpo::prepass::Gate gate;
-    gate.min = 0.8, gate.max = 1.2, gate.reach = gdpo::Reach::Denominator;
+    gate.min = 0.8, gate.max = 1.2, gate.reach = gdpo::Reach::Mask;
     const gdpo::TokenBatch<float> prepared = gdpo::prepare(
         arrays.batch(), memory, gate, gdpo::prepass::Importance{}, gdpo::prepass::TopEntropy{0.5});
     const gdpo::Normalizer n = gdpo::count(prepared);

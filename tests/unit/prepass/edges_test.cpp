@@ -123,7 +123,7 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   CHECK(r.policy_loss == Approx(-0.5).epsilon(tolerance::formula));
   CHECK(same_bits(r.kl_loss, 0.0));
   CHECK(r.metrics.completion_length.row_sum == 6);
-  r = loss(Reach::Denominator, gdpo::Over::NonEmptyRows);
+  r = loss(Reach::Mask, gdpo::Over::NonEmptyRows);
   CHECK(r.policy_loss == Approx(-1).epsilon(tolerance::formula));
   CHECK(same_bits(r.kl_loss, 0.0));
   CHECK(r.normalizer.tokens == 3);
@@ -131,7 +131,7 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   CHECK(r.metrics.completion_length.row_sum == 6);  // as sampled, whatever the reach
   CHECK(r.metrics.completion_length.row_min == 3);
   CHECK(r.metrics.empty_rows == 1);
-  r = loss(Reach::Denominator, gdpo::Over::Rows);  // the row is still one of the batch
+  r = loss(Reach::Mask, gdpo::Over::Rows);  // the row is still one of the batch
   CHECK(r.policy_loss == Approx(-0.5).epsilon(tolerance::formula));
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("the length of a completion is that of its sampling, however often the
     x.flags = {0, 1};
     prepass::TopEntropy top;
     top.quantile = 1;
-    top.reach = Reach::Denominator;
+    top.reach = Reach::Mask;
     const auto once = x.prepare(prepass::Overlong{gdpo::view(x.flags)});
     gdpo::PrepassMemory<double> another;
     const auto check = [&](const gdpo::TokenBatch<double>& batch) {
@@ -186,7 +186,7 @@ TEST_CASE("groups that taught nothing, from the report of the advantages", "[pre
   CHECK(gdpo::grpo_loss(prepared, gdpo::count(prepared)).kl_loss ==
         gdpo::grpo_loss(batch, gdpo::count(batch)).kl_loss);
 
-  drop.reach = Reach::Denominator;
+  drop.reach = Reach::Mask;
   prepared = gdpo::prepare(batch, memory, drop);
   CHECK(gdpo::count(prepared).tokens == 4);
   CHECK(gdpo::count(prepared).non_empty_rows == 2);
@@ -253,12 +253,12 @@ TEST_CASE("TopEntropy: equal, one, none, and entropies that are not numbers", "[
 
   x.mask.clear();
   x.entropies = Numbers(6, nan_);
-  for (const Reach reach : {Reach::Surrogate, Reach::Denominator}) {
+  for (const Reach reach : {Reach::Surrogate, Reach::Mask}) {
     top.reach = reach;
     prepared = x.prepare(top);
     CHECK(prepared.entropy_threshold == inf);
     CHECK(same_bits(x.run(gdpo::dapo_loss, prepared).policy_loss, 0.0));
-    CHECK(gdpo::count(prepared).tokens == (reach == Reach::Denominator ? 0 : 6));
+    CHECK(gdpo::count(prepared).tokens == (reach == Reach::Mask ? 0 : 6));
   }
 }
 
@@ -403,8 +403,8 @@ TEST_CASE("the off-policy sequence mask drops rows that are punished and have dr
   CHECK(x.weights_of(prepass::off_policy_sequence_mask(0.4)) == Numbers(6, 1.0));
 
   x.rollout = {-0.5, -1, -1, -0.5, -1, -1};
-  const auto prepared = x.prepare(
-      prepass::off_policy_sequence_mask(0.4, Reach::Denominator, prepass::GateAdvantage::Row));
+  const auto prepared =
+      x.prepare(prepass::off_policy_sequence_mask(0.4, Reach::Mask, prepass::GateAdvantage::Row));
   CHECK(gdpo::count(prepared).tokens == 3);
   CHECK(gdpo::count(prepared).non_empty_rows == 1);
 }
@@ -560,10 +560,9 @@ TEST_CASE("weights that were there multiply, and a 0 of either drops whatever th
   CHECK(x.weights_of(drop, importance, importance) == Numbers{0, 0, 2, 0, 0, 0});
 }
 
-TEST_CASE("those of the denominator come first, whatever the order they are named in",
-          "[prepass]") {
-  // A pre-pass of entropies takes its threshold from the tokens that pre-passes of the denominator
-  // leave. If both reach the denominator, neither sees what the other drops.
+TEST_CASE("those of the mask come first, whatever the order they are named in", "[prepass]") {
+  // A pre-pass of entropies takes its threshold from the tokens that pre-passes of the mask
+  // leave. If both reach the mask, neither sees what the other drops.
   Two x;
   x.entropies = {1, 2, 3, 4, 5, 6};
   x.flags = {0, 1};
@@ -575,7 +574,7 @@ TEST_CASE("those of the denominator come first, whatever the order they are name
     CHECK(prepared.entropy_threshold == 2);
     CHECK(Numbers(x.memory.weights.begin(), x.memory.weights.begin() + 3) == Numbers{0, 1, 1});
   }
-  top.reach = Reach::Denominator;
+  top.reach = Reach::Mask;
   for (const bool first : {true, false}) {
     const auto prepared = first ? x.prepare(overlong, top) : x.prepare(top, overlong);
     CHECK(prepared.entropy_threshold == 3.5);  // of all six tokens
@@ -646,11 +645,11 @@ TEST_CASE("a pre-pass of the user's own", "[prepass]") {
   x.weights = {1, 1, 4, 1, 1, 1};
   CHECK(x.weights_of(Alternate{}, Alternate{}) == Numbers{1, 0.25, 4, 0, 0, 0});
   int tokens = -1;
-  auto prepared = x.prepare(Counting{&tokens}, Alternate{Reach::Denominator});
+  auto prepared = x.prepare(Counting{&tokens}, Alternate{Reach::Mask});
   CHECK(tokens == 3);
   CHECK(gdpo::count(prepared).tokens == 3);  // a weight of 0.5 in the denominator keeps the token
   CHECK(x.memory.weights[1] == 1);           // and its weight is 1
-  prepared = x.prepare(Alternate{}, Counting{&tokens, Reach::Denominator});
+  prepared = x.prepare(Alternate{}, Counting{&tokens, Reach::Mask});
   CHECK(tokens == 6);
   CHECK_THROWS_AS(x.prepare(Alternate{Reach::Surrogate, -1}), gdpo::invalid_input);
   // Settings are checked even where the pre-pass is off.
@@ -681,14 +680,14 @@ TEST_CASE("a second prepare goes on from the first, in the same memory or in ano
   };
   x.ref = Numbers(6, -1.25);
   const prepass::Overlong overlong{gdpo::view(x.flags)};
-  for (const Reach one : {Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator}) {
-    for (const Reach two : {Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator}) {
+  for (const Reach one : {Reach::Surrogate, Reach::SurrogateAndKl, Reach::Mask}) {
+    for (const Reach two : {Reach::Surrogate, Reach::SurrogateAndKl, Reach::Mask}) {
       INFO("reaches " << static_cast<int>(one) << ", " << static_cast<int>(two));
       prepass::TopEntropy other = top;
       top.reach = one, other.reach = two;
       other.quantile = 0.3;
       same(top, other);
-      // If both reach the denominator, both see the mask as given.
+      // If both reach the mask, both see the mask as given.
       same(other, overlong, top);
       same(prepass::Overlong{gdpo::view(x.flags), two}, Alternate{one}, top);
     }
@@ -701,12 +700,12 @@ TEST_CASE("a batch without rows or without tokens", "[prepass]") {
   gdpo::PrepassMemory<float> memory;
   prepass::TopEntropy top;
   const auto run = [&](const gdpo::TokenBatch<float>& batch, const std::vector<int>& column) {
-    for (const Reach reach : {Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator}) {
+    for (const Reach reach : {Reach::Surrogate, Reach::SurrogateAndKl, Reach::Mask}) {
       top.reach = reach;
       prepass::Gate gate;
       gate.reach = reach;
       prepass::Importance importance;
-      if (reach != Reach::Denominator) importance.reach = reach;
+      if (reach != Reach::Mask) importance.reach = reach;
       const auto prepared = gdpo::prepare(
           batch, memory, prepass::Overlong{gdpo::view(column), reach}, top, gate, importance);
       CHECK(gdpo::count(prepared).tokens == 0);
@@ -741,7 +740,7 @@ TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference",
   importance.reach = Reach::SurrogateAndKl;
   prepass::TopEntropy top;
   top.quantile = 0.3;
-  top.reach = Reach::Denominator;
+  top.reach = Reach::Mask;
   const auto run = [&](const gdpo::TokenBatch<float>& batch) {
     gdpo::PrepassMemory<float> memory;
     const auto prepared = gdpo::prepare(batch, memory, gate, importance, top);

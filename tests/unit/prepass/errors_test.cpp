@@ -53,7 +53,7 @@ TEST_CASE("arrays that a pre-pass needs and does not find", "[prepass][errors]")
   CHECK(x(prepass::Overlong{gdpo::view(three)}) ==
         "gdpo::prepare: overlong.truncated: given 3 entries; needed: one for each of the "
         "2 rows");
-  CHECK(x(prepass::DegenerateGroups{gdpo::view(three), Reach::Denominator}) ==
+  CHECK(x(prepass::DegenerateGroups{gdpo::view(three), Reach::Mask}) ==
         "gdpo::prepare: degenerate_groups.degenerate: given 3 entries; needed: one for "
         "each of the 2 rows");
   for (const double threshold : {inf, 1.0}) {
@@ -134,9 +134,9 @@ TEST_CASE("settings of pre-passes out of range", "[prepass][errors]") {
         "least 0");
 
   importance = {};
-  importance.reach = Reach::Denominator;
+  importance.reach = Reach::Mask;
   CHECK(x(importance) ==
-        "gdpo::prepare: importance.reach: given denominator, which only takes tokens out; needed: "
+        "gdpo::prepare: importance.reach: given mask, which only takes tokens out; needed: "
         "surrogate or surrogate_and_kl: its weights are no mask");
 
   // A number that is no enumerator.

@@ -60,7 +60,7 @@ struct Input {
     overlong.truncated = gdpo::view(flags);
     importance.statistic = prepass::Statistic::SequenceMean;
     importance.reach = Reach::SurrogateAndKl;
-    top.reach = seed % 2 ? Reach::Denominator : Reach::Surrogate;
+    top.reach = seed % 2 ? Reach::Mask : Reach::Surrogate;
     gdpo::PrepassMemory<float> fresh;
     gdpo::LossWorkspace<float> workspace;
     run(fresh, workspace);

@@ -580,7 +580,7 @@ TEST_CASE("a composition is an aggregate", "[loss]") {
   CHECK(loss.kl.beta == 0.04);
   CHECK(equal(loss.aggregate, Aggregate{Sum::SeqMeanTokenMean, Over::Given, 0, 2}));
   const gdpo::prepass::Gate gate{
-      .estimator = gdpo::prepass::Estimator::K3, .max = 2, .reach = gdpo::Reach::Denominator};
+      .estimator = gdpo::prepass::Estimator::K3, .max = 2, .reach = gdpo::Reach::Mask};
   CHECK(gate.min == -inf);
 #endif
 }

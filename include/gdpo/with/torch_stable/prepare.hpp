@@ -55,7 +55,7 @@ inline AnyPrepass any_prepass(const std::string& line, const Column& truncated,
   } else if (name == "degenerate_groups") {
     prepass::DegenerateGroups pass;
     pass.degenerate = degenerate;
-    pass.reach = Reach::Denominator;
+    pass.reach = Reach::Mask;
     choose(pass, next());
   } else if (name == "top_entropy") {
     prepass::TopEntropy pass;
