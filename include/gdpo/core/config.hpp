@@ -101,8 +101,8 @@
 #define GDPO_ABI_AVX
 #endif
 
-// Flags that let the compiler assume something about numbers, as far as it tells: GCC defines a
-// macro for each of them, clang only for the first two. The flags about errno and traps are left
+// Flags that let the compiler assume something about numbers. GCC defines a macro for each of
+// them, clang only for the first two. The flags about errno and traps are left
 // out, because they change no result.
 #if defined(__FAST_MATH__)
 #define GDPO_ABI_FAST _fast

@@ -11,8 +11,8 @@ namespace gdpo {
 
 /// Runs on one thread, one number at a time.
 ///
-/// It is the reference: `simd` and `parallel()` give the same bits. That is said of numbers: where
-/// one gives a NaN, so do the others, but its sign and payload may differ.
+/// It is the reference: `simd` and `parallel()` give the same bits. Only the sign and payload of a
+/// NaN may differ; where one gives a NaN, so do the others.
 struct Seq {};
 /// The tag of Seq.
 inline constexpr Seq seq{};
@@ -28,7 +28,7 @@ struct Parallel {
   Executor executor;  ///< The executor, or a reference to it if parallel() was given an lvalue.
 };
 
-/// Whether `Parallel<E>` can be used: E has the members that parallel() asks of an executor.
+/// Whether `Parallel<E>` can be used: E has the members that parallel() needs.
 template <class E, class = void>
 constexpr bool is_executor_v = false;
 template <class E>

@@ -1,6 +1,6 @@
 #pragma once
-// The settings of a policy, each said once: its name, where it is, what fits, what it means. Range
-// checks, settings by name, descriptions, tables and schemas walk these lists.
+// The lists of settings. A policy lists each setting once: its name, its member, its range and its
+// meaning. Range checks, settings by name, descriptions, tables and schemas walk these lists.
 #include <array>
 #include <gdpo/core/errors.hpp>
 #include <limits>
@@ -79,7 +79,7 @@ constexpr Range more_than(double least) {
 
 namespace detail {
 
-/// What somebody calls settings: from their names to those that were given, "kl.input" to "input".
+/// The names that a caller gave to settings: pairs of full and given name, "kl.input" and "input".
 using GivenNames = std::vector<std::pair<std::string, std::string>>;
 
 /// Where a field is: its name, behind those of the structs that it is in.
@@ -94,17 +94,17 @@ struct FieldPath {
   /// name.
   GDPO_COLD std::string text() const {
     std::string names;
-    const GivenNames* called = nullptr;
+    const GivenNames* given_names = nullptr;
     for (const FieldPath* field = this; field; field = field->owner) {
       if (*field->name && !names.empty()) names.insert(0, ".");
       names.insert(0, field->name);
-      called = field->given;
+      given_names = field->given;
     }
-    for (std::size_t i = 0; called && i < called->size(); ++i) {
-      const std::string& setting = (*called)[i].first;
+    for (std::size_t i = 0; given_names && i < given_names->size(); ++i) {
+      const std::string& setting = (*given_names)[i].first;
       const bool begins = names.compare(0, setting.size(), setting) == 0;
       if (begins && (names.size() == setting.size() || names[setting.size()] == '.'))
-        return std::move(names.replace(0, setting.size(), (*called)[i].second));
+        return std::move(names.replace(0, setting.size(), (*given_names)[i].second));
     }
     return names;
   }
@@ -112,7 +112,7 @@ struct FieldPath {
   GDPO_COLD std::string text(const char* member) const { return FieldPath{this, member}.text(); }
 };
 
-/// What a field is, beside its place: the numbers that fit, and a phrase that says what it means.
+/// What a field is, beside its place: the numbers that fit, and its meaning in a phrase.
 struct FieldInfo {
   Range range{};
   const char* meaning = "";
@@ -134,7 +134,7 @@ struct AnyField {
 ///
 /// What two fields decide together is checked by hand, in `void check_together(const char*
 /// function, const FieldPath& path) const`. Where a call takes structs of several types, as
-/// prepare() does, messages know a struct by its `static constexpr const char* name`.
+/// prepare() does, messages name a struct by its `static constexpr const char* name`.
 template <class T, class = void>
 constexpr bool has_fields_v = false;
 template <class T>
@@ -190,12 +190,12 @@ const char* word_of(E x) {
 template <class E>
 bool is_enumerator(E x) {
   constexpr auto listed = enumerators(E{});
-  constexpr bool in_order = [](const auto& list) {
+  constexpr bool consecutive = [](const auto& list) {
     for (std::size_t i = 0; i < list.size(); ++i)
       if (static_cast<std::size_t>(list[i].value) != i) return false;
     return true;
   }(listed);
-  if constexpr (in_order) {
+  if constexpr (consecutive) {
     return static_cast<std::size_t>(x) < listed.size();
   } else {
     return word_of(x) != nullptr;
@@ -205,11 +205,11 @@ bool is_enumerator(E x) {
 struct WordList {
   const char* const* first;
   std::size_t count;
-  /// All of them, with `between` between two.
-  GDPO_COLD std::string joined(const char* between) const {
+  /// All of them, with `separator` between two.
+  GDPO_COLD std::string joined(const char* separator) const {
     std::string words;
     for (std::size_t i = 0; i < count; ++i) {
-      if (i > 0) words += between;
+      if (i > 0) words += separator;
       words += first[i];
     }
     return words;

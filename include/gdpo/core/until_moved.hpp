@@ -1,5 +1,5 @@
 #pragma once
-// What an object that owns vectors knows about them must go with them when it is moved.
+// UntilMoved: a number or struct about vectors, reset when the object that owns both is moved.
 #include <gdpo/core/config.hpp>
 #include <utility>
 
@@ -13,12 +13,12 @@ struct UntilMoved {
   T value{};
 
   UntilMoved() = default;
-  UntilMoved(const T& of) : value(of) {}
+  UntilMoved(const T& initial) : value(initial) {}
   UntilMoved(const UntilMoved&) = default;
-  UntilMoved(UntilMoved&& from) noexcept : value(std::exchange(from.value, T{})) {}
+  UntilMoved(UntilMoved&& other) noexcept : value(std::exchange(other.value, T{})) {}
   UntilMoved& operator=(const UntilMoved&) = default;
-  UntilMoved& operator=(UntilMoved&& from) noexcept {
-    value = std::exchange(from.value, T{});
+  UntilMoved& operator=(UntilMoved&& other) noexcept {
+    value = std::exchange(other.value, T{});
     return *this;
   }
   ~UntilMoved() = default;

@@ -1,5 +1,5 @@
 #pragma once
-// View: a strided array of rank 1, 2 or 3 that somebody else owns.
+// View: a strided array of rank 1, 2 or 3 that does not own its elements.
 #include <cstddef>
 #include <cstdint>
 #include <gdpo/core/config.hpp>
@@ -12,7 +12,7 @@ namespace gdpo {
 /// The type of every index, extent and count: 64 bits, where pointers have 32 (WebAssembly) too.
 using index_t = std::int64_t;
 
-/// A strided array of rank 1, 2 or 3 that belongs to somebody else.
+/// A strided array of rank 1, 2 or 3 that does not own its elements.
 ///
 /// It is trivially copyable, so it can be the argument of a CUDA kernel. What it refers to must
 /// outlive it. Indices are not checked.
