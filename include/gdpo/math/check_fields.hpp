@@ -29,35 +29,35 @@ inline bool fits(const Range& r, double x) {
 // The functions below append to strings instead of adding them: they are cold, and operator+ would
 // compile much code for each.
 
-/// The numbers that fit, as a message says them: "0 to 1 (the ratio is clipped to 1 - low), or
+/// The numbers that fit, in the words of a message: "0 to 1 (the ratio is clipped to 1 - low), or
 /// infinity: off".
 GDPO_COLD inline std::string needed(const Range& r, bool integer) {
   std::string words;
   const auto add = [&words](const char* text) { words += text; };
-  const auto add_number = [&words, integer](const char* before, double x) {
-    words += before;
+  const auto add_number = [&words, integer](const char* prefix, double x) {
+    words += prefix;
     words += integer ? std::string(contract::text(static_cast<index_t>(x)))
                      : std::string(contract::text(x));
   };
-  const bool from = r.low > -math::infinity, to = r.high < math::infinity;
-  if (!from || (!to && !r.infinity && !integer)) {
+  const bool has_low = r.low > -math::infinity, has_high = r.high < math::infinity;
+  if (!has_low || (!has_high && !r.infinity && !integer)) {
     add(integer ? "an integer" : r.infinity ? "a number" : "a finite number");
-    if (from)
+    if (has_low)
       add(r.open ? " that is " : " of ");
-    else if (to || r.open_above)
+    else if (has_high || r.open_above)
       add(" ");
   }
-  if (from) {
-    add_number(r.open ? "more than " : to ? "" : "at least ", r.low);
-    if (to && r.open) add_number(r.open_above ? " and below " : " and at most ", r.high);
-    if (to && !r.open) add_number(r.open_above ? " to below " : " to ", r.high);
-  } else if (to) {
+  if (has_low) {
+    add_number(r.open ? "more than " : has_high ? "" : "at least ", r.low);
+    if (has_high && r.open) add_number(r.open_above ? " and below " : " and at most ", r.high);
+    if (has_high && !r.open) add_number(r.open_above ? " to below " : " to ", r.high);
+  } else if (has_high) {
     add_number(r.open_above ? "below " : "at most ", r.high);
   } else if (r.open_above) {
     add("below infinity");
   }
   if (*r.note) add(" ("), add(r.note), add(")");
-  if (r.infinity && from) {
+  if (r.infinity && has_low) {
     add(*r.note ? ", or infinity: " : " (infinity: "), add(r.at_infinity);
     if (!*r.note) add(")");
   }
@@ -147,7 +147,7 @@ void check_fields(const char* function, const char* name, const T& x) {
   if (!fit) refuse_fields(function, name, x);
 }
 
-/// The name by which messages know a struct of type T; its fields alone where it has none.
+/// The name of a struct of type T in messages; empty: messages name its fields alone.
 template <class T, class = void>
 constexpr const char* name_of_v = "";
 template <class T>
