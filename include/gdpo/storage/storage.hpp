@@ -66,13 +66,13 @@ struct Storage {
   }
   /// Writes x into an element.
   GDPO_CALLS_ANY
-  static GDPO_INLINE void store(T& to, float x) {
+  static GDPO_INLINE void store(T& element, float x) {
     if constexpr (std::is_same_v<layout_t<T>, T>) {
-      to = static_cast<T>(x);
+      element = static_cast<T>(x);
     } else {
       layout_t<T> raw;
       Storage<layout_t<T>>::store(raw, x);
-      std::memcpy(static_cast<void*>(&to), &raw, sizeof raw);
+      std::memcpy(static_cast<void*>(&element), &raw, sizeof raw);
     }
   }
 };
@@ -85,9 +85,9 @@ struct Storage<T, std::enable_if_t<std::is_arithmetic_v<T>>> {
   static GDPO_INLINE double load(T x) { return static_cast<double>(x); }
   /// Writes x into an element; results are floating-point numbers, so T must be float or double.
   template <class S>
-  static GDPO_INLINE void store(T& to, S x) {
+  static GDPO_INLINE void store(T& element, S x) {
     static_assert(std::is_floating_point_v<T>, "results are floating-point numbers");
-    to = static_cast<T>(x);
+    element = static_cast<T>(x);
   }
 };
 /// Storage of BFloat16.
@@ -102,11 +102,11 @@ struct Storage<BFloat16> {
     return static_cast<double>(value);
   }
   /// Writes the nearest bfloat16, ties to even. A NaN stays NaN and becomes quiet.
-  static GDPO_INLINE void store(BFloat16& to, float x) {
+  static GDPO_INLINE void store(BFloat16& element, float x) {
     // A bfloat16 is the upper half of a float. Adding just under half a unit of its last place,
     // plus its last bit, makes truncation round to the nearest, ties to even.
     const std::uint32_t bits = math::bits_of(x), rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-    to.bits = static_cast<std::uint16_t>((math::is_nan(x) ? bits | 0x400000u : rounded) >> 16);
+    element.bits = static_cast<std::uint16_t>((math::is_nan(x) ? bits | 0x400000u : rounded) >> 16);
   }
 };
 /// Storage of Float16.
@@ -131,7 +131,7 @@ struct Storage<Float16> {
   ///
   /// 65520 and more in magnitude become infinite. A NaN becomes quiet and keeps the upper bits of
   /// its payload.
-  static GDPO_INLINE void store(Float16& to, float x) {
+  static GDPO_INLINE void store(Float16& element, float x) {
     const std::uint32_t bits = math::bits_of(x), sign = (bits >> 16) & 0x8000u,
                         magnitude = bits & 0x7fffffffu;
     std::uint32_t half;
@@ -148,7 +148,7 @@ struct Storage<Float16> {
       // stays rounds the 13 bits that go to the nearest, ties to even.
       half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     }
-    to.bits = static_cast<std::uint16_t>(sign | half);
+    element.bits = static_cast<std::uint16_t>(sign | half);
   }
 };
 
@@ -165,11 +165,11 @@ GDPO_INLINE double load(const T& x) {
 ///
 /// A double for a type narrower than float is rounded to float first.
 template <class T, class S>
-GDPO_INLINE void store(T& to, S x) {
+GDPO_INLINE void store(T& element, S x) {
   if constexpr (std::is_arithmetic_v<T>) {
-    Storage<T>::store(to, x);
+    Storage<T>::store(element, x);
   } else {
-    Storage<T>::store(to, static_cast<float>(x));
+    Storage<T>::store(element, static_cast<float>(x));
   }
 }
 
