@@ -10,7 +10,7 @@ namespace math {
 /// lane t mod 16. So a sum has the same bits with scalars, SSE2, AVX2, AVX-512 and NEON.
 constexpr int logical_lanes = 16;
 
-/// What a loop needs to know of V; this is the case of a float or double, which is one lane.
+/// The members of V that loops use; this is the case of a float or double, which is one lane.
 ///   width                 lanes of V
 ///   load(p), store(p, x)  `width` elements from p as a V, and back
 ///   load_mask(p)          the mask of the lanes whose byte is not 0, from `width` bytes
@@ -92,10 +92,10 @@ struct Lanes<Pack<L, S>> {
       }
     }
     GDPO_INLINE index_t total() const {
-      Integer by_lane[L];  // indexing n itself would keep it out of a register in the whole loop
-      std::memcpy(by_lane, &n, sizeof n);
+      Integer counts[L];  // indexing n itself would keep it out of a register in the whole loop
+      std::memcpy(counts, &n, sizeof n);
       Integer sum = 0;
-      for (const Integer x : by_lane) sum += x;
+      for (const Integer x : counts) sum += x;
       return sum;
     }
   };

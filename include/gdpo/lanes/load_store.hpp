@@ -10,20 +10,20 @@ namespace math {
 // halves of the lanes and sets the lower halves to 0. store_low_halves stores the lower halves of
 // lanes that hold integers from -2^15 to 2^15 - 1 (the shift in store_lanes keeps the sign).
 #if GDPO_LANE_BYTES > 0 && defined(__x86_64__)
-GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& to) {
+GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& out) {
   __m128i halves = _mm_setzero_si128();
   std::memcpy(&halves, p, 8);
-  to = reinterpret_cast<Register<4, float>::Bits>(_mm_unpacklo_epi16(_mm_setzero_si128(), halves));
+  out = reinterpret_cast<Register<4, float>::Bits>(_mm_unpacklo_epi16(_mm_setzero_si128(), halves));
 }
 GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
   const __m128i bits = reinterpret_cast<__m128i>(a), packed = _mm_packs_epi32(bits, bits);
   std::memcpy(p, &packed, 8);
 }
 #if GDPO_LANE_BYTES >= 32
-GDPO_INLINE void load_high_halves(const void* p, Register<8, float>::Bits& to) {
+GDPO_INLINE void load_high_halves(const void* p, Register<8, float>::Bits& out) {
   __m128i halves;
   std::memcpy(&halves, p, 16);
-  to = reinterpret_cast<Register<8, float>::Bits>(
+  out = reinterpret_cast<Register<8, float>::Bits>(
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 GDPO_INLINE void store_low_halves(void* p, Register<8, float>::Bits a) {
@@ -33,12 +33,12 @@ GDPO_INLINE void store_low_halves(void* p, Register<8, float>::Bits a) {
 }
 #endif
 #if GDPO_LANE_BYTES >= 64  // the forms with a zero mask, for the reason given in register.hpp
-GDPO_INLINE void load_high_halves(const void* p, Register<16, float>::Bits& to) {
+GDPO_INLINE void load_high_halves(const void* p, Register<16, float>::Bits& out) {
   constexpr auto all = static_cast<__mmask16>(-1);
   __m256i halves;
   std::memcpy(&halves, p, 32);
   const __m512i wide = _mm512_maskz_slli_epi32(all, _mm512_maskz_cvtepu16_epi32(all, halves), 16);
-  to = reinterpret_cast<Register<16, float>::Bits>(wide);
+  out = reinterpret_cast<Register<16, float>::Bits>(wide);
 }
 GDPO_INLINE void store_low_halves(void* p, Register<16, float>::Bits a) {
   __m256i packed =
@@ -50,10 +50,10 @@ GDPO_INLINE void store_low_halves(void* p, Register<16, float>::Bits a) {
 }
 #endif
 #elif GDPO_LANE_BYTES > 0 && defined(__aarch64__)
-GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& to) {
+GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& out) {
   uint16x4_t halves;
   std::memcpy(&halves, p, 8);
-  to = vreinterpretq_s32_u32(vshll_n_u16(halves, 16));
+  out = vreinterpretq_s32_u32(vshll_n_u16(halves, 16));
 }
 GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
   const int16x4_t packed = vmovn_s32(a);

@@ -139,16 +139,16 @@ GDPO_COMPARE(<=, register_less_equal(a.v, b.v), a.v <= b.v)
 GDPO_COMPARE(>=, register_less_equal(b.v, a.v), a.v >= b.v)
 #undef GDPO_COMPARE
 
-#define GDPO_MASKWISE(name, of_bool, of_lanes)                               \
-  template <int L, class S>                                                  \
-  GDPO_INLINE Mask<L, S> name(const Mask<L, S>& a, const Mask<L, S>& b) {    \
-    if constexpr (L == 1) {                                                  \
-      return {a.v of_bool b.v};                                              \
-    } else if constexpr (fits_register<L, S>) {                              \
-      return {static_cast<typename Register<L, S>::Mask>(a.v of_lanes b.v)}; \
-    } else {                                                                 \
-      return {name(a.low, b.low), name(a.high, b.high)};                     \
-    }                                                                        \
+#define GDPO_MASKWISE(name, bool_op, lane_op)                               \
+  template <int L, class S>                                                 \
+  GDPO_INLINE Mask<L, S> name(const Mask<L, S>& a, const Mask<L, S>& b) {   \
+    if constexpr (L == 1) {                                                 \
+      return {a.v bool_op b.v};                                             \
+    } else if constexpr (fits_register<L, S>) {                             \
+      return {static_cast<typename Register<L, S>::Mask>(a.v lane_op b.v)}; \
+    } else {                                                                \
+      return {name(a.low, b.low), name(a.high, b.high)};                    \
+    }                                                                       \
   }
 GDPO_MASKWISE(both, &&, &)
 GDPO_MASKWISE(either, ||, |)
@@ -268,21 +268,22 @@ GDPO_INLINE Pack<L, S> pow2_of_shifted(const Pack<L, S>& t) {
   }
 }
 
-/// before | (a ^ b) on the bits, which collects where two packs differ.
+/// differences | (a ^ b) on the bits, which collects where two packs differ.
 ///
 /// These bit operations run on other execution ports than additions, so they cost a loop that adds
 /// nothing.
 template <int L>
-GDPO_INLINE Pack<L> collect_differences(const Pack<L>& before, const Pack<L>& a, const Pack<L>& b) {
+GDPO_INLINE Pack<L> collect_differences(const Pack<L>& differences, const Pack<L>& a,
+                                        const Pack<L>& b) {
   if constexpr (!fits_register<L, double>) {
-    return {collect_differences(before.low, a.low, b.low),
-            collect_differences(before.high, a.high, b.high)};
+    return {collect_differences(differences.low, a.low, b.low),
+            collect_differences(differences.high, a.high, b.high)};
   } else if constexpr (L == 1) {
-    return {from_bits(bits_of(before.v) | (bits_of(a.v) ^ bits_of(b.v)))};
+    return {from_bits(bits_of(differences.v) | (bits_of(a.v) ^ bits_of(b.v)))};
   } else {
     using Bits = typename Register<L, double>::Bits;
     using Value = typename Register<L, double>::Value;
-    return {reinterpret_cast<Value>(reinterpret_cast<Bits>(before.v) |
+    return {reinterpret_cast<Value>(reinterpret_cast<Bits>(differences.v) |
                                     (reinterpret_cast<Bits>(a.v) ^ reinterpret_cast<Bits>(b.v)))};
   }
 }

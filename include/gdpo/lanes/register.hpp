@@ -154,15 +154,15 @@ GDPO_INLINE __mmask8 register_mask(Register<8, double>::Bits a) {
 /// n + 1 in the lanes of the mask, n in the others.
 GDPO_INLINE Register<16, float>::Bits register_add_where(Register<16, float>::Bits n,
                                                          __mmask16 mask) {
-  const __m512i before = reinterpret_cast<__m512i>(n);
+  const __m512i counts = reinterpret_cast<__m512i>(n);
   return reinterpret_cast<Register<16, float>::Bits>(
-      _mm512_mask_add_epi32(before, mask, before, _mm512_set1_epi32(1)));
+      _mm512_mask_add_epi32(counts, mask, counts, _mm512_set1_epi32(1)));
 }
 GDPO_INLINE Register<8, double>::Bits register_add_where(Register<8, double>::Bits n,
                                                          __mmask8 mask) {
-  const __m512i before = reinterpret_cast<__m512i>(n);
+  const __m512i counts = reinterpret_cast<__m512i>(n);
   return reinterpret_cast<Register<8, double>::Bits>(
-      _mm512_mask_add_epi64(before, mask, before, _mm512_set1_epi64(1)));
+      _mm512_mask_add_epi64(counts, mask, counts, _mm512_set1_epi64(1)));
 }
 /// A mask of the lanes whose byte is not 0, from L bytes.
 template <int L>

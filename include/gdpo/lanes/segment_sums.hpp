@@ -6,14 +6,14 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The lanes of a followed by those of b, picked by the indices From.
-template <int W, int... From>
+/// The lanes of a followed by those of b, picked by the indices Index.
+template <int W, int... Index>
 GDPO_INLINE math::Pack<W> shuffle(const math::Pack<W>& a, const math::Pack<W>& b,
-                                  std::integer_sequence<int, From...>) {
+                                  std::integer_sequence<int, Index...>) {
 #if defined(__clang__)
-  return {__builtin_shufflevector(a.v, b.v, From...)};
+  return {__builtin_shufflevector(a.v, b.v, Index...)};
 #else
-  return {__builtin_shuffle(a.v, b.v, typename math::Register<W, double>::Bits{From...})};
+  return {__builtin_shuffle(a.v, b.v, typename math::Register<W, double>::Bits{Index...})};
 #endif
 }
 
