@@ -133,9 +133,9 @@ std::array<double, 3> sums_about(Order order, const double* x, const double* w, 
                                  double center) {
   using math::mul;
   if (w) {
-    return sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
+    return sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& weight) {
       const auto d = value - std::decay_t<decltype(value)>::all(center);
-      return std::array{of, mul(of, d), mul(of, mul(d, d))};
+      return std::array{weight, mul(weight, d), mul(weight, mul(d, d))};
     });
   }
   const auto sums = sum_rows<2>(order, x, w, n, [center](const auto& value, const auto&) {
