@@ -23,9 +23,9 @@ class ById {
     static_assert(std::is_integral_v<Id>, "group ids are integers");
     detail::check_expected_size("gdpo::by_id", expected_size);
     for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<index_t>(i);
-    const auto before = [&](index_t a, index_t b) { return ids(a) < ids(b); };
-    if (!std::is_sorted(order_.begin(), order_.end(), before))
-      std::stable_sort(order_.begin(), order_.end(), before);
+    const auto less = [&](index_t a, index_t b) { return ids(a) < ids(b); };
+    if (!std::is_sorted(order_.begin(), order_.end(), less))
+      std::stable_sort(order_.begin(), order_.end(), less);
     begin_.push_back(0);
     if (!order_.empty()) ids_.push_back(static_cast<std::int64_t>(ids(order_[0])));
     for (std::size_t i = 1; i <= order_.size(); ++i) {

@@ -69,7 +69,7 @@ inline GroupsOf groups_of(index_t K) {
 
 namespace detail {
 
-/// Checks the size that by_offsets and by_id are told to expect of every group.
+/// Checks `expected_size` of by_offsets and by_id.
 inline void check_expected_size(const char* function, index_t size) {
   if (size < 0) {
     contract::fail(function, "expected_size", contract::text(size),

@@ -58,7 +58,7 @@ std::vector<T> per_row(const Groups& groups, index_t rows,
   return per_row(groups, rows, gdpo::view(values));
 }
 
-/// Taken by calls with other arguments: it only says what is wrong, by static_assert.
+/// Chosen for calls with other arguments: it only reports what is wrong, by static_assert.
 template <
     class Groups, class Rows, class Values,
     std::enable_if_t<!detail::is_host_grouping_v<Groups> || !std::is_convertible_v<Rows, index_t> ||
