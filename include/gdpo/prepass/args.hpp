@@ -50,7 +50,7 @@ struct PrepassMemory {
   std::vector<std::uint64_t> uses;
 };
 
-/// The rows of a batch, as a pre-pass sees them.
+/// The rows of a batch, as a pre-pass reads them.
 template <class S>
 class PrepassRows {
  public:

@@ -157,9 +157,9 @@ struct Gate {
   double difference(const TokenRow<S>& row, index_t t) const {
     if (pair != Pair::Update && detail::without_difference(missing, row, t)) return 0.0;
     const S* old = row.old_logp ? row.old_logp : row.logp;
-    const S* of = pair == Pair::Mismatch ? old : row.logp;
-    const S* against = pair == Pair::Update || !row.rollout_logp ? old : row.rollout_logp;
-    return detail::bound(clamp, static_cast<double>(of[t]) - static_cast<double>(against[t])).value;
+    const S* left = pair == Pair::Mismatch ? old : row.logp;
+    const S* right = pair == Pair::Update || !row.rollout_logp ? old : row.rollout_logp;
+    return detail::bound(clamp, static_cast<double>(left[t]) - static_cast<double>(right[t])).value;
   }
   double estimate(double x) const {
     switch (estimator) {

@@ -46,24 +46,25 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
   }
 
   const auto n = static_cast<std::size_t>(layout.tokens);
-  const auto gather = [&](const auto& tokens, auto& into) {  // a dense copy of the array, or all 1
-    using T = typename std::decay_t<decltype(into)>::value_type;
-    if (!tokens) return into.assign(n, T(1));
-    into.resize(n);  // keeps the values: `tokens` may be `into`, from an earlier prepare()
+  const auto gather = [&](const auto& tokens, auto& array) {  // a dense copy of the array, or all 1
+    using T = typename std::decay_t<decltype(array)>::value_type;
+    if (!tokens) return array.assign(n, T(1));
+    array.resize(n);  // keeps the values: `tokens` may be `array`, from an earlier prepare()
     for (index_t i = 0; i < layout.rows; ++i) {
-      const detail::RowSpan at = layout(i);
-      T* to = into.data() + at.begin;
-      const T* from = tokens.row(i, at.begin, at.length, to);
-      if (from != to) std::copy(from, from + at.length, to);
+      const detail::RowSpan span = layout(i);
+      T* row = array.data() + span.begin;
+      const T* source = tokens.row(i, span.begin, span.length, row);
+      if (source != row) std::copy(source, source + span.length, row);
     }
   };
 
   if (moves && prepared.prepared.uses == memory.uses.data()) {
-    // What an earlier call left in another memory moves to this one, which alone is watched.
-    const auto move = [&](auto& tokens, auto& into) {
+    // An earlier call used another memory. Its arrays are copied to this one, because only the
+    // uses of this one are checked.
+    const auto move = [&](auto& tokens, auto& array) {
       if (!tokens) return;
-      gather(tokens, into);
-      tokens = detail::dense(layout, into);
+      gather(tokens, array);
+      tokens = detail::dense(layout, array);
     };
     move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
     move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);

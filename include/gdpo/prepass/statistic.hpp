@@ -27,8 +27,8 @@ GDPO_DATA_INLINE constexpr auto enumerators(Statistic) {
 enum class MissingRollout {
   /// It is dropped, and where the statistic is one number per row, the row is.
   Drop,
-  /// The two policies do not differ at it: its log ratio is 0, so it has weight 1 and speaks
-  /// neither for nor against its row (TRL since 1.11.0).
+  /// The two policies do not differ at it: its log ratio is 0, so it has weight 1 and enters
+  /// the statistic of its row as 0 (TRL since 1.11.0).
   NoDifference
 };
 /// The enumerators of MissingRollout with their words.
@@ -53,10 +53,10 @@ bool without_difference(prepass::MissingRollout missing, const TokenRow<S>& row,
 /// nothing. Sums are in double and in the order of the tokens. If one of the values is NaN, so is
 /// the statistic.
 template <class S>
-void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_eps,
+void row_statistic(prepass::Statistic statistic, const TokenRow<S>& row, double count_eps,
                    double* values) {
   using prepass::Statistic;
-  if (of == Statistic::Token) return;
+  if (statistic == Statistic::Token) return;
   double sum = 0, largest = -math::infinity, n = 0;
   bool nan = false;
   for (index_t t = 0; t < row.length; ++t) {
@@ -67,10 +67,10 @@ void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_e
     n += 1;
   }
   if (n + count_eps <= 0) return;
-  const double value = nan                            ? math::nan()
-                       : of == Statistic::SequenceSum ? sum
-                       : of == Statistic::SequenceMax ? largest
-                                                      : sum / (n + count_eps);
+  const double value = nan                                   ? math::nan()
+                       : statistic == Statistic::SequenceSum ? sum
+                       : statistic == Statistic::SequenceMax ? largest
+                                                             : sum / (n + count_eps);
   for (index_t t = 0; t < row.length; ++t) values[t] = value;
 }
 

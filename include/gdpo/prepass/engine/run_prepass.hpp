@@ -28,15 +28,15 @@ TokenView<T> dense(const TokenLayout& layout, std::vector<T>& values) {
 template <class S>
 NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layout,
                              RowScratch<S>& scratch) {
-  NonFinite seen = batch.rollout_non_finite;
-  if (!batch.rollout_logp || seen.count > 0) return seen;
+  NonFinite non_finite = batch.rollout_non_finite;
+  if (!batch.rollout_logp || non_finite.count > 0) return non_finite;
   for (index_t i = 0; i < layout.rows; ++i) {
     const TokenRow<S> row = read_row(batch, layout, i, {}, scratch);
     for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t) && math::not_finite(row.rollout_logp[t])) note(seen, i, t);
+      if (row.valid(t) && math::not_finite(row.rollout_logp[t])) note(non_finite, i, t);
     }
   }
-  return seen;
+  return non_finite;
 }
 
 /// The product of two weights; 0 if one of them is 0, even if the other is NaN or infinite.
