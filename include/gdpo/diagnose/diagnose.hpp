@@ -50,21 +50,21 @@ class Diagnosis {
     input("weights", m.non_finite.weights, causes.row_weights());
     returns_are_advantages(m, policy);
   }
-  /// Of a result, what `seen` of it says about its counts.
-  GDPO_COLD void counts(index_t over, const Normalizer& n, const Normalizer& seen) {
+  /// Compares the counts `n`, which a result was divided by, with those of its loss.
+  GDPO_COLD void counts(index_t over, const Normalizer& n, const Normalizer& loss_counts) {
     for (const StepCount& c : step_counts) {
-      const double counted = n.*c.count, held = seen.*c.count;
+      const double divisor = n.*c.count, loss_count = loss_counts.*c.count;
       const bool divides = static_cast<index_t>(c.over) == over;
-      if (!divides || !(counted > 0) || !(held > 0)) continue;
-      if (held > counted) {
-        add("counts", c.name, held / counted, 1, in_words(c.name, held, counted),
+      if (!divides || !(divisor > 0) || !(loss_count > 0)) continue;
+      if (loss_count > divisor) {
+        add("counts", c.name, loss_count / divisor, 1, count_words(c.name, loss_count, divisor),
             "The counts of one micro-batch, or of another one, in place of those of the step.");
-      } else if (settings_.whole_step && held < counted) {
-        add("counts", c.name, held / counted, 1, in_words(c.name, held, counted),
+      } else if (settings_.whole_step && loss_count < divisor) {
+        add("counts", c.name, loss_count / divisor, 1, count_words(c.name, loss_count, divisor),
             "Counts that were added twice, or counts of another step.");
       }
     }
-    if (static_cast<index_t>(Over::Given) == over && settings_.whole_step) given(n, seen);
+    if (static_cast<index_t>(Over::Given) == over && settings_.whole_step) given(n, loss_counts);
   }
 
   /// Without a report, rows whose advantages are 0 stand for the groups that have no spread.
@@ -100,12 +100,12 @@ class Diagnosis {
     GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X
   }
-  GDPO_COLD void input(const char* name, const NonFinite& seen, const std::string& cause) {
-    if (seen.count == 0) return;
-    add("non_finite", name, static_cast<double>(seen.count), 0,
-        std::string("Values of ") + name + " that are NaN or infinite: " + digits(seen.count) +
-            ", the first in row " + digits(seen.row) +
-            (seen.token < 0 ? "." : ", token " + digits(seen.token) + "."),
+  GDPO_COLD void input(const char* name, const NonFinite& non_finite, const std::string& cause) {
+    if (non_finite.count == 0) return;
+    add("non_finite", name, static_cast<double>(non_finite.count), 0,
+        std::string("Values of ") + name + " that are NaN or infinite: " +
+            digits(non_finite.count) + ", the first in row " + digits(non_finite.row) +
+            (non_finite.token < 0 ? "." : ", token " + digits(non_finite.token) + "."),
         cause);
   }
   GDPO_COLD void infinite_rewards(const GroupReport& r) {
@@ -115,18 +115,18 @@ class Diagnosis {
         "A reward function that divides by 0 or takes the logarithm of 0.");
   }
 
-  GDPO_COLD static std::string in_words(const char* name, double held, double counted) {
-    return std::string("The loss holds ") + digits(held) + " " + name + " and was divided by " +
-           digits(counted) + ".";
+  GDPO_COLD static std::string count_words(const char* name, double loss_count, double divisor) {
+    return std::string("The loss holds ") + digits(loss_count) + " " + name +
+           " and was divided by " + digits(divisor) + ".";
   }
   /// `given` is a number of the caller's own. Usual is the number of tokens, or less; twice that
   /// number or three times are of counts that were added up, `given` with them.
-  GDPO_COLD void given(const Normalizer& n, const Normalizer& seen) {
-    const double times = seen.tokens > 0 ? n.given / seen.tokens : 0.0;
+  GDPO_COLD void given(const Normalizer& n, const Normalizer& loss_counts) {
+    const double times = loss_counts.tokens > 0 ? n.given / loss_counts.tokens : 0.0;
     if (!(times >= 2) || times != std::floor(times)) return;
     add("counts", "given", times, 1,
-        "The loss holds " + digits(seen.tokens) + " tokens and was divided by " + digits(n.given) +
-            ", exactly " + digits(times) + " times as many.",
+        "The loss holds " + digits(loss_counts.tokens) + " tokens and was divided by " +
+            digits(n.given) + ", exactly " + digits(times) + " times as many.",
         "A count that was set on the counts of each micro-batch and then added up with them.");
   }
   GDPO_COLD void positive_logp(const LossMetrics& m) {
@@ -279,10 +279,10 @@ class Diagnosis {
     if (r.groups == 0 || r.rows == r.unused_rows) return;
     const std::size_t rewards = r.channels.size();
     for (std::size_t c = 0; c < rewards; ++c) {
-      index_t heard = 0;
-      for (std::size_t at = c; at < r.channel_degenerate.size(); at += rewards)
-        heard += r.channel_degenerate[at] == 0;
-      if (heard > 0) continue;
+      index_t live_groups = 0;
+      for (std::size_t k = c; k < r.channel_degenerate.size(); k += rewards)
+        live_groups += r.channel_degenerate[k] == 0;
+      if (live_groups > 0) continue;
       const std::string name = reward_name(settings_.reward_names, c);
       const bool none = r.channels[c].n == 0;
       add("silent_reward", name, 0, 1,

@@ -6,10 +6,10 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// The thresholds of diagnose(), and what it cannot see by itself.
+/// The thresholds of diagnose(), and facts that it cannot derive from the numbers.
 ///
-/// Each threshold says where its default is from. "Ours" means that no source states a number. A
-/// threshold that is NaN or outside its range throws invalid_input.
+/// Each threshold has a note on where its default is from. "Ours" means that no source states a
+/// number. A threshold that is NaN or outside its range throws invalid_input.
 struct DiagnoseSettings {
   /// The metrics are of the first step after a rollout: the policy is still the one that sampled.
   bool first_step = false;
@@ -71,16 +71,16 @@ struct DiagnoseSettings {
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
     const Range share = at_least(0).at_most(1).with_note("a share");
-    const Range off_1 = at_least(0).or_infinity();
+    const Range distance = at_least(0).or_infinity();
     const Range nats = at_least(0).with_note("nats");
     field("first_step", s.first_step, "the policy is still the one that sampled");
     field("later_step", s.later_step, "the policy has been updated since");
     field("whole_step", s.whole_step, "the result is that of a whole optimizer step");
-    field("first_step_ratio", s.first_step_ratio, off_1,
+    field("first_step_ratio", s.first_step_ratio, distance,
           "how far a ratio may typically be off 1 in the first step");
     field("clip_fraction_min", s.clip_fraction_min, share, "least share of clipped tokens");
     field("clip_fraction_max", s.clip_fraction_max, share, "largest share of clipped tokens");
-    field("near_ratio", s.near_ratio, off_1, "how far off 1 a large share of clips is judged");
+    field("near_ratio", s.near_ratio, distance, "how far off 1 a large share of clips is judged");
     field("positive_logp", s.positive_logp, share,
           "largest share of rows that begin with a positive log-prob");
     field("dead_groups", s.dead_groups, share, "largest share of groups without a spread");
