@@ -26,14 +26,14 @@ GDPO_BEGIN_NAMESPACE
 namespace presets {
 
 namespace detail {
-/// Calls f with the presets of all lists, each of which calls a function with its own.
+/// Calls f with the presets of all lists. A list is a function that calls another with its presets.
 template <class F, class First, class... Rest>
 constexpr auto with_all(const F& f, const First& first, const Rest&... rest) {
   if constexpr (sizeof...(Rest) == 0) {
     return first(f);
   } else {
-    return first([&](const auto&... own) {
-      return with_all([&](const auto&... others) { return f(own..., others...); }, rest...);
+    return first([&](const auto&... entries) {
+      return with_all([&](const auto&... others) { return f(entries..., others...); }, rest...);
     });
   }
 }

@@ -27,9 +27,9 @@ constexpr Estimator conventions(Estimator e) {
   return e;
 }
 template <class Estimator>
-constexpr Estimator scaled(scale::Of of, double eps = 1e-4) {
+constexpr Estimator scaled(scale::Of rows, double eps = 1e-4) {
   Estimator e{};
-  e.scale.of = of;
+  e.scale.of = rows;
   e.scale.eps = eps;
   return conventions(e);
 }

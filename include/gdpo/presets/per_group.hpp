@@ -7,8 +7,8 @@ GDPO_BEGIN_NAMESPACE
 /// GDPO whose second stage runs inside each group, as some descriptions of GDPO have it.
 ///
 /// The paper's second stage (eq. 6) runs over the batch. The form per group loses what GDPO gains:
-/// with two rollouts and two binary rewards it tells two kinds of groups apart, as GRPO does, and
-/// GDPO tells three apart. It is offered so that its numbers can be reproduced. No trainer has an
+/// with two rollouts and two binary rewards it distinguishes two kinds of groups, as GRPO does, and
+/// GDPO distinguishes three. It is offered so that its numbers can be reproduced. No trainer has an
 /// option for it.
 namespace per_group {
 inline constexpr const char* version = "a description of GDPO";
