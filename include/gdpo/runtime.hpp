@@ -390,12 +390,12 @@ inline const std::vector<std::string>& loss_names() {
 inline Loss loss(std::string_view name, std::string_view level = "") {
   Loss chosen = detail::named("gdpo::runtime::loss", "name", name, detail::losses());
   if (level.empty()) return chosen;
-  const int at = detail::named("gdpo::runtime::loss", "level", level, detail::levels());
+  const int level_index = detail::named("gdpo::runtime::loss", "level", level, detail::levels());
   return std::visit(
-      [at](const auto& l) -> Loss {
-        if (at == detail::level_of<std::decay_t<decltype(l.level)>>) return l;
-        if (at == 0) return with_level<level::Token<>>(l);
-        if (at == 1) return with_level<level::Sequence<>>(l);
+      [level_index](const auto& l) -> Loss {
+        if (level_index == detail::level_of<std::decay_t<decltype(l.level)>>) return l;
+        if (level_index == 0) return with_level<level::Token<>>(l);
+        if (level_index == 1) return with_level<level::Sequence<>>(l);
         return with_level<level::SequenceToken<>>(l);
       },
       chosen);
@@ -404,8 +404,8 @@ inline Loss loss(std::string_view name, std::string_view level = "") {
 inline const std::string& level_name(const Loss& loss) {
   return std::visit(
       [](const auto& l) -> const std::string& {
-        const int at = detail::level_of<std::decay_t<decltype(l.level)>>;
-        return detail::levels()[static_cast<std::size_t>(at)].first;
+        const int level_index = detail::level_of<std::decay_t<decltype(l.level)>>;
+        return detail::levels()[static_cast<std::size_t>(level_index)].first;
       },
       loss);
 }
@@ -470,19 +470,19 @@ bool read_number(std::string_view text, Number& number) {
       number = (negative ? -1 : 1) * std::numeric_limits<Number>::infinity();
       return true;
     }
-    std::istringstream in{std::string(text)};
-    in.imbue(std::locale::classic());  // a decimal point, whatever the program's locale
-    in >> std::noskipws >> number;
-    return !text.empty() && text[0] != '+' && !in.fail() && in.eof();
+    std::istringstream stream{std::string(text)};
+    stream.imbue(std::locale::classic());  // a decimal point, whatever the program's locale
+    stream >> std::noskipws >> number;
+    return !text.empty() && text[0] != '+' && !stream.fail() && stream.eof();
   } else
 #endif
   {
-    const auto [stopped, error] = std::from_chars(begin, end, number);
-    return error == std::errc{} && stopped == end;
+    const auto [rest, error] = std::from_chars(begin, end, number);
+    return error == std::errc{} && rest == end;
   }
 }
 
-/// Reads the value of a setting from text; the type of the setting says what fits.
+/// Reads the value of a setting from text; the type of the setting decides what fits.
 struct ReadSetting {
   const char* function;
   const std::string& name;
@@ -528,11 +528,11 @@ struct ReadSetting {
 
 /// A member of some value that its lists name: its name, where it is, what fits, and what reads and
 /// checks its type.
-struct SettingAt {
+struct SettingRef {
   std::string name;
   void* member;
   gdpo::detail::FieldInfo info;
-  bool alone;  ///< Whether it is checked by itself: a number, a word, or a pair of ends.
+  bool standalone;  ///< Whether it is checked by itself: a number, a word, or a pair of ends.
   /// Null: no line can set it.
   void (*read)(const char* function, const std::string& name, std::string_view text, void* member);
   void (*check)(const char* function, const gdpo::detail::FieldPath& path, const void* member,
@@ -550,27 +550,27 @@ void check_setting(const char* function, const gdpo::detail::FieldPath& path, co
 }
 /// Adds each setting that walk_fields visits to a list.
 struct ListSettings {
-  std::vector<SettingAt>& list;
+  std::vector<SettingRef>& list;
   template <class Member>
   GDPO_NOINLINE void operator()(const gdpo::detail::FieldPath& path, Member& member,
                                 const gdpo::detail::FieldInfo& info) const {
-    constexpr bool alone = is_leaf_v<Member> || is_pair_v<Member>;
-    list.push_back({path.text(), &member, info, alone, nullptr, &check_setting<Member>});
+    constexpr bool standalone = is_leaf_v<Member> || is_pair_v<Member>;
+    list.push_back({path.text(), &member, info, standalone, nullptr, &check_setting<Member>});
     if constexpr (is_leaf_v<Member> || is_shorthand_v<Member>)
       list.back().read = &read_setting<Member>;
   }
 };
 /// The settings of `x`, in the order of its lists. What follows is compiled once for all types.
 template <class T>
-std::vector<SettingAt> settings_at(T& x) {
-  std::vector<SettingAt> list;
+std::vector<SettingRef> setting_refs(T& x) {
+  std::vector<SettingRef> list;
   gdpo::detail::walk_fields(x, {}, ListSettings{list});
   return list;
 }
 
 template <class... T>
-std::vector<SettingAt> settings_at(std::variant<T...>& value) {
-  return std::visit([](auto& x) { return settings_at(x); }, value);
+std::vector<SettingRef> setting_refs(std::variant<T...>& value) {
+  return std::visit([](auto& x) { return setting_refs(x); }, value);
 }
 
 /// Whether a name, which may have "_" for dots, is that of a setting.
@@ -582,28 +582,28 @@ inline bool means(std::string_view name, std::string_view setting) {
 /// Whether it is the end of the name of a setting, behind a dot.
 inline bool means_end(std::string_view name, std::string_view setting) {
   if (name.size() >= setting.size()) return false;
-  const std::size_t before = setting.size() - name.size() - 1;
-  return setting[before] == '.' && means(name, setting.substr(before + 1));
+  const std::size_t dot = setting.size() - name.size() - 1;
+  return setting[dot] == '.' && means(name, setting.substr(dot + 1));
 }
 /// The setting of a list that a name means: its name, or the end of it that no other setting of the
 /// list has. Errors: `invalid_input` for an unknown name, with the list, and for one that several
 /// have, with a list of these.
-inline const SettingAt& find_setting(const char* function, const std::vector<SettingAt>& list,
-                                     const std::string& name) {
-  std::string names, found;  // of all settings, and of those that the name may mean
-  const SettingAt* end = nullptr;
+inline const SettingRef& find_setting(const char* function, const std::vector<SettingRef>& list,
+                                      const std::string& name) {
+  std::string names, candidates;  // of all settings, and of those that the name may mean
+  const SettingRef* end = nullptr;
   int ends = 0;
-  for (const SettingAt& setting : list) {
+  for (const SettingRef& setting : list) {
     if (!setting.read) continue;
     if (means(name, setting.name)) return setting;
     names += (names.empty() ? "" : ", ") + setting.name;
     if (!means_end(name, setting.name)) continue;
-    found += (found.empty() ? "" : ", ") + setting.name;
+    candidates += (candidates.empty() ? "" : ", ") + setting.name;
     end = &setting, ++ends;
   }
   if (ends != 1) {
     contract::fail(function, "line", "the setting '" + name + "'",
-                   "one of " + (ends == 0 ? names : found));
+                   "one of " + (ends == 0 ? names : candidates));
   }
   return *end;
 }
@@ -619,14 +619,14 @@ struct Words {
     line.remove_prefix(word.size());
     return word;
   }
-  /// Whether the next word begins with that.
-  bool at(char first) const {
+  /// Whether the next word begins with `first`.
+  bool begins_with(char first) const {
     const std::size_t place = line.find_first_not_of(blanks);
     return place != std::string_view::npos && line[place] == first;
   }
 };
-/// What the words SETTING=VALUE of a line have set, in their order.
-struct Said {
+/// The settings SETTING=VALUE of a line, in their order.
+struct AppliedSettings {
   gdpo::detail::GivenNames names;   ///< The names of the settings, and what the line calls them.
   std::vector<std::string> values;  ///< As text.
 };
@@ -634,34 +634,34 @@ struct Said {
 /// Applies settings SETTING=VALUE, of which `word` is the first, and checks each by itself. A
 /// setting may change which others there are, so each looks at the list anew. Returns what was set.
 template <class T>
-Said apply_settings(const char* function, T& x, std::string_view word, Words& next) {
-  Said said;
+AppliedSettings apply_settings(const char* function, T& x, std::string_view word, Words& next) {
+  AppliedSettings applied;
   for (; !word.empty(); word = next()) {
     const std::size_t sign = word.find('=');
     if (sign == std::string_view::npos)
       contract::fail(function, "line", "'" + std::string(word) + "'", "SETTING=VALUE");
     const std::string name(word.substr(0, sign));
     const std::string_view value = word.substr(sign + 1);
-    const std::vector<SettingAt> all = settings_at(x);
-    const SettingAt& setting = find_setting(function, all, name);
-    for (const auto& [before, called] : said.names) {
-      if (before != setting.name || called == name) continue;
-      contract::fail(function, name, "beside " + called + ", which is the same setting",
+    const std::vector<SettingRef> all = setting_refs(x);
+    const SettingRef& setting = find_setting(function, all, name);
+    for (const auto& [full_name, given_name] : applied.names) {
+      if (full_name != setting.name || given_name == name) continue;
+      contract::fail(function, name, "beside " + given_name + ", which is the same setting",
                      "one of the two");
     }
     setting.read(function, name, value, setting.member);
-    if (setting.alone)
+    if (setting.standalone)
       setting.check(function, {nullptr, name.c_str()}, setting.member, setting.info);
-    said.names.emplace_back(setting.name, name);
-    said.values.emplace_back(value);
+    applied.names.emplace_back(setting.name, name);
+    applied.values.emplace_back(value);
   }
-  return said;
+  return applied;
 }
 /// Throws unless all settings fit, together too; messages call them as a line did.
 template <class T>
-void check_configured(const char* function, T& x, const Said& said) {
-  for (const SettingAt& setting : settings_at(x)) {
-    const gdpo::detail::FieldPath path{nullptr, setting.name.c_str(), &said.names};
+void check_configured(const char* function, T& x, const AppliedSettings& applied) {
+  for (const SettingRef& setting : setting_refs(x)) {
+    const gdpo::detail::FieldPath path{nullptr, setting.name.c_str(), &applied.names};
     setting.check(function, path, setting.member, setting.info);
   }
 }
@@ -669,32 +669,32 @@ void check_configured(const char* function, T& x, const Said& said) {
 template <class Value>
 struct Configured {
   Value value;
-  std::string words;  ///< The words before the settings: NAME [LEVEL].
-  Said said;          ///< The settings behind them.
+  std::string words;         ///< The words before the settings: NAME [LEVEL].
+  AppliedSettings settings;  ///< The settings behind them.
 };
 inline Configured<Loss> configured_loss(const char* function, std::string_view line) {
   Words next{line};
   const std::string_view name = next();
   const std::string_view word = next();
   const bool has_level = !word.empty() && word.find('=') == std::string_view::npos;
-  if (next.at('=')) {
+  if (next.begins_with('=')) {
     contract::fail(function, "line", "'" + std::string(word) + " ='",
                    "SETTING=VALUE, without blanks around =");
   }
   const std::string_view level = has_level ? word : "";
   Configured<Loss> c{loss(name, level), std::string(name), {}};
   if (has_level) c.words += " " + std::string(level);
-  c.said = apply_settings(function, c.value, has_level ? next() : word, next);
+  c.settings = apply_settings(function, c.value, has_level ? next() : word, next);
   return c;
 }
-/// The same of a line without a level; `named` is the function that knows the names.
+/// The same of a line without a level; `named` is the function that finds a name.
 template <class Value>
 Configured<Value> configured(const char* function, std::string_view line,
                              Value (*named)(std::string_view)) {
   Words next{line};
   const std::string_view name = next();
   Configured<Value> c{named(name), std::string(name), {}};
-  c.said = apply_settings(function, c.value, next(), next);
+  c.settings = apply_settings(function, c.value, next(), next);
   return c;
 }
 

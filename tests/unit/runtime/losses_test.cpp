@@ -538,9 +538,9 @@ TEST_CASE("a loss by name whose surrogate is not the clipped ratio: its own sett
   // A number that is set in the value, and not by a line.
   const auto refused_values = [&](double min_ratio, double max_ratio) {
     runtime::Loss loss = runtime::loss("cispo");
-    for (const runtime::detail::SettingAt& at : runtime::detail::settings_at(loss)) {
-      if (at.name == "factor.min_ratio") *static_cast<double*>(at.member) = min_ratio;
-      if (at.name == "factor.max_ratio") *static_cast<double*>(at.member) = max_ratio;
+    for (const runtime::detail::SettingRef& setting : runtime::detail::setting_refs(loss)) {
+      if (setting.name == "factor.min_ratio") *static_cast<double*>(setting.member) = min_ratio;
+      if (setting.name == "factor.max_ratio") *static_cast<double*>(setting.member) = max_ratio;
     }
     return batch.error(loss);
   };

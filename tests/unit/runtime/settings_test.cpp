@@ -146,7 +146,7 @@ TEST_CASE("messages call a setting as the line does, also in what several decide
   const auto refused = [](const auto& configured, const std::string& line) {
     return message_of([&] {
       auto c = configured("f", line);
-      detail::check_configured("f", c.value, c.said);
+      detail::check_configured("f", c.value, c.settings);
     });
   };
   const auto loss = [](const char* function, const std::string& line) {

@@ -60,10 +60,10 @@ inline constexpr const char* configure_schema =
 /// Errors: `invalid_input`, which calls settings as the line does.
 inline std::string configure(const std::string& what, const std::string& line, bool whole) {
   const auto text = [whole](const char* function, auto configured) {
-    if (whole) runtime::detail::check_configured(function, configured.value, configured.said);
+    if (whole) runtime::detail::check_configured(function, configured.value, configured.settings);
     std::string words = configured.words;
-    for (std::size_t at = 0; at < configured.said.values.size(); ++at)
-      words += " " + configured.said.names[at].first + "=" + configured.said.values[at];
+    for (std::size_t i = 0; i < configured.settings.values.size(); ++i)
+      words += " " + configured.settings.names[i].first + "=" + configured.settings.values[i];
     return words;
   };
   constexpr const char *loss = "gdpo::PolicyLoss", *estimator = "gdpo::advantages";
