@@ -14,11 +14,11 @@
 ///
 /// The memory may be of the CPU or of a device; the views of the latter are for calls with
 /// `cuda::On`. Work that fills the memory on a stream must be ordered before that which reads it:
-/// the structs say nothing of streams.
+/// the structs do not name a stream.
 ///
 /// It needs the header dlpack/dlpack.h, version 0.6 or later. If another header has defined the
 /// structs before, such as ATen/dlpack.h of PyTorch, it takes those. DLManagedTensorVersioned,
-/// which knows tensors for reading only, is there from version 1.0 of DLPack on.
+/// which can mark a tensor as read-only, exists from version 1.0 of DLPack on.
 ///
 /// Errors: `invalid_input`, with the name that the caller gives the tensor.
 #if !defined(DLPACK_MAJOR_VERSION) && !defined(DLPACK_VERSION)
@@ -81,9 +81,9 @@ constexpr bool takes_dlpack_bool = std::is_same_v<T, const unsigned char>;
 /// Whether elements of that dtype may be viewed as T.
 template <class T>
 constexpr bool dlpack_holds(DLDataType dtype) {
-  constexpr DLDataType own = dlpack_dtype<T>();
-  return dtype.bits == own.bits && dtype.lanes == 1 &&
-         (dtype.code == own.code || (takes_dlpack_bool<T> && dtype.code == dlpack_bool));
+  constexpr DLDataType element = dlpack_dtype<T>();
+  return dtype.bits == element.bits && dtype.lanes == 1 &&
+         (dtype.code == element.code || (takes_dlpack_bool<T> && dtype.code == dlpack_bool));
 }
 
 /// A dtype in the words of PyTorch and NumPy, such as "float32".
@@ -149,10 +149,13 @@ GDPO_COLD inline std::string dlpack_words(const DLDevice& device) {
 }
 /// Whether code of a device reads and writes memory by its pointer.
 inline bool dlpack_reaches(const DLDevice& device, const DLDevice& memory) {
-  const int of = dlpack_type_of(device), type = dlpack_type_of(memory);
-  if (of == kDLCPU && (type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost)) return true;
-  if ((of == kDLCPU || of == kDLCUDA) && type == kDLCUDAManaged) return true;
-  return of == type && device.device_id == memory.device_id;
+  const int device_type = dlpack_type_of(device), memory_type = dlpack_type_of(memory);
+  if (device_type == kDLCPU &&
+      (memory_type == kDLCPU || memory_type == kDLCUDAHost || memory_type == kDLROCMHost))
+    return true;
+  if ((device_type == kDLCPU || device_type == kDLCUDA) && memory_type == kDLCUDAManaged)
+    return true;
+  return device_type == memory_type && device.device_id == memory.device_id;
 }
 
 /// A tensor, in whichever struct it came, and whether its elements must not be written.
@@ -208,7 +211,7 @@ void check_dlpack_strides(const char* function, const char* name, const View<T, 
     room -= distance * steps;
   }
 }
-/// Throws unless elements for writing stand each in its own place, as far as strides of 0 tell.
+/// Throws where elements that may be written overlap by a stride of 0. Others are not checked.
 template <class T, int Rank>
 void check_dlpack_overlap(const char* function, const char* name, const View<T, Rank>& v) {
   for (int r = 0; r < Rank; ++r) {
@@ -299,10 +302,10 @@ class DlpackTensor {
 #endif
   /// Takes over the tensor of another, which has none then.
   DlpackTensor(DlpackTensor&& other) noexcept { swap(other); }
-  /// Ends the own tensor and takes over that of another, which has none then.
+  /// Calls the deleter of this tensor and takes over that of another, which has none then.
   DlpackTensor& operator=(DlpackTensor&& other) noexcept {
-    DlpackTensor taken(std::move(other));
-    swap(taken);
+    DlpackTensor temporary(std::move(other));
+    swap(temporary);
     return *this;
   }
   /// Calls the deleter.
@@ -383,8 +386,8 @@ View<T, Rank> view(const DLManagedTensor* managed, const char* name = "tensor",
       name, detail::dlpack_source("gdpo::view", name, managed), device);
 }
 #if GDPO_DLPACK_VERSIONED
-/// The same of a managed tensor that knows its version and whether it is for reading only. Throws
-/// `invalid_input` for a null pointer and another major version of DLPack, too.
+/// The same of a managed tensor that has a version and a read-only flag. Throws `invalid_input` for
+/// a null pointer and another major version of DLPack, too.
 template <class T, int Rank>
 View<T, Rank> view(const DLManagedTensorVersioned* managed, const char* name = "tensor",
                    DLDevice device = dlpack_cpu) {
@@ -456,7 +459,7 @@ decltype(auto) visit_view(const Tensor& tensor, F&& f, const char* name = "tenso
 /// does not own the elements. Made by `to_dlpack`.
 class DlpackView {
  public:
-  /// A view of elements, which may be const, for whoever knows that they are not written.
+  /// A view of elements, which may be const if the receiver does not write them.
   template <class T, int Rank>
   DlpackView(View<T, Rank> v, DLDevice device)
       : data_(const_cast<std::remove_const_t<T>*>(v.data)),
@@ -480,7 +483,7 @@ class DlpackView {
   DLDataType dtype_;
   DLDevice device_;
   int rank_;
-  // A DLTensor points to these without const, though nobody may write them.
+  // A DLTensor points to these without const, but they must not be written.
   mutable std::int64_t shape_[3] = {}, strides_[3] = {};
 };
 
@@ -491,8 +494,8 @@ class DlpackView {
 ///
 /// Elements are not copied. Bool is written as bool, which libraries before DLPack 0.8 do not
 /// know; view it as unsigned char for these. A view of const elements does not compile, because a
-/// DLTensor cannot say that it is for reading only. Errors: `invalid_input` for negative or
-/// overflowing extents and a null pointer where there are elements.
+/// DLTensor cannot be marked as read-only. Errors: `invalid_input` for negative or overflowing
+/// extents and a null pointer where there are elements.
 template <class T, int Rank>
 DlpackView to_dlpack(View<T, Rank> v, DLDevice device = dlpack_cpu) {
   static_assert(!std::is_const_v<T>,
@@ -558,9 +561,9 @@ constexpr bool
 /// A view as a managed tensor, whose receiver calls the deleter. That lets go of `owner`, which
 /// keeps the elements alive.
 ///
-/// Managed is DLManagedTensor or DLManagedTensorVersioned. A view of const elements makes a tensor
-/// for reading only, which the former cannot say and so does not compile. Errors: `invalid_input`
-/// for a shared pointer that owns nothing, and those of `to_dlpack`.
+/// Managed is DLManagedTensor or DLManagedTensorVersioned. A view of const elements makes a
+/// read-only tensor; it does not compile with the former, which has no flag for that. Errors:
+/// `invalid_input` for a shared pointer that owns nothing, and those of `to_dlpack`.
 template <class Managed, class T, int Rank>
 Managed* to_dlpack_managed(std::shared_ptr<const void> owner, View<T, Rank> v,
                            DLDevice device = dlpack_cpu) {
@@ -600,10 +603,10 @@ Managed* to_dlpack_managed(Container&& container, View<T, Rank> v, DLDevice devi
     const std::uintptr_t begin = address(container.data()),
                          size = static_cast<std::uintptr_t>(container.size()) *
                                 sizeof(*container.data()),
-                         at = address(v.data) - begin,
-                         before = static_cast<std::uintptr_t>(-first) * sizeof(T),
-                         after = (static_cast<std::uintptr_t>(last) + 1) * sizeof(T);
-    if (before > at || at > size || after > size - at) {
+                         offset = address(v.data) - begin,
+                         bytes_before = static_cast<std::uintptr_t>(-first) * sizeof(T),
+                         bytes_after = (static_cast<std::uintptr_t>(last) + 1) * sizeof(T);
+    if (bytes_before > offset || offset > size || bytes_after > size - offset) {
       contract::fail(function, "view", "elements outside of the container",
                      "elements of the container");
     }

@@ -82,10 +82,10 @@ template <class D>
 void view(const Eigen::PlainObjectBase<D>&&) = delete;  // the temporary would end before its view
 
 /// Advantages of rewards in Eigen: the short form of advantages.hpp, on one thread in lanes.
-/// rewards: (N, C), or a vector (N) for one reward, of any scalar that Storage knows. An expression
-/// is evaluated once. groups, estimator, report: as in advantages.hpp. Returns (N): an Array for
-/// array expressions, a Matrix for matrix expressions; float for float and narrower, double for
-/// double and integers. Errors: those of `advantages_into`.
+/// rewards: (N, C), or a vector (N) for one reward, of any scalar that Storage can read. An
+/// expression is evaluated once. groups, estimator, report: as in advantages.hpp. Returns (N): an
+/// Array for array expressions, a Matrix for matrix expressions; float for float and narrower,
+/// double for double and integers. Errors: those of `advantages_into`.
 template <class Estimator = Gdpo, class D, class Groups>
 auto advantages(const Eigen::DenseBase<D>& rewards, const Groups& groups,
                 const Estimator& estimator = {}, GroupReport* report = nullptr) {

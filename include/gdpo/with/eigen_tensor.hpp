@@ -91,9 +91,9 @@ struct TensorPart<Eigen::TensorChippingOp<Axis, X>, false> {
     const auto whole = TensorPart<X>::view(x.expression());
     View<typename decltype(whole)::value_type, static_cast<int>(std::size(whole.extent)) - 1> v;
     v.data = whole.data + x.offset() * whole.stride[x.dim()];
-    for (int r = 0, from = 0; r < static_cast<int>(std::size(v.extent)); ++r, ++from) {
-      if (from == x.dim()) ++from;
-      v.extent[r] = whole.extent[from], v.stride[r] = whole.stride[from];
+    for (int r = 0, axis = 0; r < static_cast<int>(std::size(v.extent)); ++r, ++axis) {
+      if (axis == x.dim()) ++axis;
+      v.extent[r] = whole.extent[axis], v.stride[r] = whole.stride[axis];
     }
     return v;
   }

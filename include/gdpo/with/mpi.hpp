@@ -36,8 +36,8 @@ GDPO_BEGIN_NAMESPACE
 namespace dist {
 
 /// The ranks of an MPI communicator. It has a duplicate of the caller's communicator, so that its
-/// messages never meet the caller's. One thread at a time may call it. The functions of an object
-/// that has been moved from throw invalid_input.
+/// messages never mix with the caller's. One thread at a time may call it. The functions of an
+/// object that has been moved from throw invalid_input.
 class Mpi {
  public:
   /// The ranks of `caller`. Construction is collective: all of these ranks construct the object, in
@@ -47,17 +47,16 @@ class Mpi {
   /// Errors: `invalid_input` if MPI is not running, if `caller` is null or between two groups, and
   /// for a deadline that is not above 0 or is above 1e9.
   explicit Mpi(MPI_Comm caller, double deadline = 300) {
-    int initialized = 0, finalized = 0, between = 0;
+    int initialized = 0, finalized = 0, inter = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!initialized || finalized)
       contract::fail("gdpo::dist::Mpi", "MPI", finalized ? "finalized" : "not initialized",
                      "a call after MPI_Init or MPI_Init_thread and before MPI_Finalize");
     const Seconds limit = gdpo::detail::checked_deadline("gdpo::dist::Mpi", deadline);
-    if (caller != MPI_COMM_NULL) MPI_Comm_test_inter(caller, &between);
-    if (caller == MPI_COMM_NULL || between)
-      contract::fail("gdpo::dist::Mpi", "caller",
-                     between ? "an inter-communicator" : "MPI_COMM_NULL",
+    if (caller != MPI_COMM_NULL) MPI_Comm_test_inter(caller, &inter);
+    if (caller == MPI_COMM_NULL || inter)
+      contract::fail("gdpo::dist::Mpi", "caller", inter ? "an inter-communicator" : "MPI_COMM_NULL",
                      "a communicator within one group, to which this rank belongs");
     state_ = std::make_unique<State>();
     state_->deadline = limit;
@@ -129,7 +128,7 @@ class Mpi {
 
   /// Waits until the request is done, and takes part in roll calls while it waits.
   void wait(MPI_Request request) const {
-    // Some data moves only while MPI is being called, so nobody sleeps where much has to move.
+    // MPI may move data only inside its calls, so a large transfer is polled without sleep.
     const bool sleeps = state_->bytes <= (1 << 20) / static_cast<std::size_t>(size());
     const auto begin = Clock::now();
     // Ranks often begin to wait together, so their turns to call the roll are spread.
@@ -147,66 +146,68 @@ class Mpi {
     }
   }
 
-  // The messages of a roll call are empty, so that no buffer has to outlive them. Their tag says
-  // all: it is `ask`, or 1 + the number, modulo `span`, of the all_gather in which the answering
-  // rank waits. Every MPI has tags up to 32767.
-  static constexpr int none = -1, ask = 0, span = 32767;
+  // The messages of a roll call are empty, so that no buffer has to outlive them. Their tag is
+  // their content: `question`, or 1 + the number, modulo `span`, of the all_gather in which the
+  // answering rank waits. Every MPI has tags up to 32767.
+  static constexpr int none = -1, question = 0, span = 32767;
   static constexpr Seconds nap{1e-3}, grace{1.0};
 
   struct RollCall {
-    Seconds turn;              // when this rank asks, or reports if it has asked
-    std::vector<int> answers;  // of all ranks, if this rank has asked
+    Seconds turn;              // when this rank calls the roll, or, after that, reports
+    std::vector<int> answers;  // of all ranks, if this rank has called the roll
   };
 
-  /// Answers the ranks that ask. In its turn this rank asks; a second later it ends the job.
+  /// Answers roll calls. In its turn this rank calls the roll; a second later it ends the job.
   void attend(RollCall& roll, Seconds waited) const {
     const int answer = 1 + static_cast<int>(state_->number % span);
-    for (MPI_Status heard; hear(heard);) {
-      const int from = heard.MPI_SOURCE;
-      const bool asked = !roll.answers.empty();
-      if (heard.MPI_TAG != ask) {
-        if (asked) roll.answers[static_cast<std::size_t>(from)] = heard.MPI_TAG;
+    for (MPI_Status status; receive_tag(status);) {
+      const int source = status.MPI_SOURCE;
+      const bool is_caller = !roll.answers.empty();
+      if (status.MPI_TAG != question) {
+        if (is_caller) roll.answers[static_cast<std::size_t>(source)] = status.MPI_TAG;
         continue;
       }
-      say(from, answer);
+      send_tag(source, answer);
       // One rank reports. This rank only does so if the job has not ended a little later.
-      if (!asked || from < rank()) roll = {(std::max)(roll.turn, waited + 2 * grace), {}};
+      if (!is_caller || source < rank()) roll = {(std::max)(roll.turn, waited + 2 * grace), {}};
     }
     if (waited < roll.turn) return;
     if (!roll.answers.empty()) report_and_abort(roll.answers, answer, waited);
     roll = {waited + grace, std::vector<int>(static_cast<std::size_t>(size()), none)};
     roll.answers[static_cast<std::size_t>(rank())] = answer;
     for (int r = 0; r < size(); ++r)
-      if (r != rank()) say(r, ask);
+      if (r != rank()) send_tag(r, question);
   }
-  void say(int to, int tag) const {
+  void send_tag(int destination, int tag) const {
     MPI_Request request;
-    check(MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, state_->comm, &request), "MPI_Isend");
+    check(MPI_Isend(nullptr, 0, MPI_BYTE, destination, tag, state_->comm, &request), "MPI_Isend");
     MPI_Request_free(&request);  // MPI sends the message all the same
   }
-  bool hear(MPI_Status& m) const {
-    int heard = 0;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state_->comm, &heard, &m), "MPI_Iprobe");
-    if (heard)
-      check(MPI_Recv(nullptr, 0, MPI_BYTE, m.MPI_SOURCE, m.MPI_TAG, state_->comm, &m), "MPI_Recv");
-    return heard != 0;
+  bool receive_tag(MPI_Status& status) const {
+    int flag = 0;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state_->comm, &flag, &status), "MPI_Iprobe");
+    if (flag)
+      check(
+          MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, state_->comm, &status),
+          "MPI_Recv");
+    return flag != 0;
   }
 
-  [[noreturn]] void report_and_abort(const std::vector<int>& answers, int own,
+  [[noreturn]] void report_and_abort(const std::vector<int>& answers, int local,
                                      Seconds waited) const {
     std::string report = where() + "waited " + std::to_string(std::lround(waited.count())) + " s";
-    int apart = 0;
+    int absent = 0;
     for (int r = 0; r < size(); ++r) {
       const int answer = answers[static_cast<std::size_t>(r)];
-      if (answer == own || ++apart > 16) continue;
-      // The numbers of two ranks differ by little, so their remainders tell by how much.
-      const int ahead = answer - own, nearest = ahead - 2 * ahead / span * span;
+      if (answer == local || ++absent > 16) continue;
+      // The numbers of two ranks differ by little, so their remainders determine the difference.
+      const int ahead = answer - local, nearest = ahead - 2 * ahead / span * span;
       report += "; " + name(r) +
                 (answer == none ? " does not answer"
                                 : " waits in number " + std::to_string(state_->number + nearest));
     }
-    if (apart == 0) report += "; all ranks wait in it";
-    if (apart > 16) report += "; " + std::to_string(apart - 16) + " more ranks are missing";
+    if (absent == 0) report += "; all ranks wait in it";
+    if (absent > 16) report += "; " + std::to_string(absent - 16) + " more ranks are missing";
     std::fprintf(stderr, "%s; MPI has no time-outs, so the job ends\n", report.c_str());
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);  // on a part of it, MPICH would end this rank only
     std::abort();
@@ -221,15 +222,15 @@ class Mpi {
   /// A rank in words, with its number in MPI_COMM_WORLD if that is another one.
   std::string name(int r) const {
     MPI_Group group, world;
-    int in_world = r;
+    int world_rank = r;
     MPI_Comm_group(state_->comm, &group);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_translate_ranks(group, 1, &r, world, &in_world);
+    MPI_Group_translate_ranks(group, 1, &r, world, &world_rank);
     MPI_Group_free(&group);
     MPI_Group_free(&world);
-    const bool same = in_world == r || in_world == MPI_UNDEFINED;
+    const bool same = world_rank == r || world_rank == MPI_UNDEFINED;
     return "rank " + std::to_string(r) +
-           (same ? "" : " (" + std::to_string(in_world) + " of MPI_COMM_WORLD)");
+           (same ? "" : " (" + std::to_string(world_rank) + " of MPI_COMM_WORLD)");
   }
   void check(int code, const char* call) const {
     if (code != MPI_SUCCESS) fail_communication(where() + call + ": " + words(code));

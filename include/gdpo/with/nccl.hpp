@@ -78,8 +78,8 @@ class Nccl {
                      contract::text(index_t{device_}) + ", the communicator's");
 
     // A copy from or to memory of the host that is not pinned blocks the host until the stream has
-    // done all before it, and a host that is blocked sees no deadline. So each copy begins when the
-    // stream has nothing else to do, which makes pinned memory unnecessary.
+    // done all before it, and a blocked host cannot check the deadline. So each copy begins when
+    // the stream is idle, which makes pinned memory unnecessary.
     const auto done = [&] { return settled() && idle(); };
     wait("the stream has not done what it was given before", done);
     const std::size_t all = bytes * static_cast<std::size_t>(size_);
@@ -112,7 +112,7 @@ class Nccl {
   }
 
   /// Whether NCCL has done its part on the host. A nonblocking communicator does it in the
-  /// background, and until then the stream knows nothing of the transfer.
+  /// background, and until then the transfer is not on the stream.
   bool settled() const {
     ncclResult_t state = ncclSuccess;
     check("ncclCommGetAsyncError", ncclCommGetAsyncError(communicator_, &state));
@@ -129,10 +129,10 @@ class Nccl {
   }
   /// Polls until `done`, because no call that waits takes a deadline.
   template <class Done>
-  void wait(const char* otherwise, const Done& done) const {
+  void wait(const char* failure, const Done& done) const {
     while (!done()) {
       const Seconds waited = Clock::now() - begin_;
-      if (waited >= deadline_) fail(otherwise);
+      if (waited >= deadline_) fail(failure);
       gdpo::detail::rest(waited);
     }
   }
@@ -152,8 +152,8 @@ class Nccl {
     const std::string waited = gdpo::detail::time_since(begin_);
     if (!aborted_) {
       aborted_ = true;
-      // ncclCommAbort can wait for other ranks, so another thread calls it, and is left to itself
-      // where that takes long. The buffer is never freed then: to free it would be to wait as well.
+      // ncclCommAbort can wait for other ranks, so a detached thread calls it. Where that takes
+      // long, the buffer is leaked, because cudaFree would wait as well.
       std::packaged_task<void()> abort([communicator = communicator_, device = device_] {
         static_cast<void>(cudaSetDevice(device));
         static_cast<void>(ncclCommAbort(communicator));

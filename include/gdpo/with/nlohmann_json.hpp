@@ -49,9 +49,9 @@ void read_value(const nlohmann::json& json, const char* key, std::vector<T>& val
 /// Reads the value of `key`, which must be there.
 template <class T>
 void read(const nlohmann::json& json, const char* key, T& value) {
-  const auto found = json.find(key);
-  if (found == json.end()) fail_on_json(key, "nothing", "what to_json() wrote");
-  read_value(*found, key, value);
+  const auto member = json.find(key);
+  if (member == json.end()) fail_on_json(key, "nothing", "what to_json() wrote");
+  read_value(*member, key, value);
 }
 
 }  // namespace detail
@@ -68,7 +68,7 @@ inline void to_json(nlohmann::json& json, const SetPoint& s) {
 
 /// Reads a set-point. Errors: `invalid_input` for a missing member, an unknown bound, or a count
 /// that is no whole number; nlohmann-json throws its own for other values of a wrong type.
-inline void from_json(const nlohmann::json& json, SetPoint& to) {
+inline void from_json(const nlohmann::json& json, SetPoint& out) {
   SetPoint s;
   std::string bound;
   detail::read(json, "limit", s.limit);
@@ -84,7 +84,7 @@ inline void from_json(const nlohmann::json& json, SetPoint& to) {
     detail::for_each_number(s.baseline,
                             [&](const char* name, double& x) { detail::read(*baseline, name, x); });
   }
-  to = s;
+  out = s;
 }
 
 /// Writes the state of a controller as a JSON object; found by nlohmann-json.
@@ -96,7 +96,7 @@ inline void to_json(nlohmann::json& json, const PidState& state) {
 /// Reads the state of a controller. Errors: `invalid_input` for another version, a missing member,
 /// a list that is none, or a count that is no whole number; nlohmann-json throws its own for other
 /// values of a wrong type. `PidLagrangian::restore` checks whether the numbers suit a controller.
-inline void from_json(const nlohmann::json& json, PidState& to) {
+inline void from_json(const nlohmann::json& json, PidState& out) {
   PidState state;
   detail::read(json, "version", state.version);
   if (state.version != PidState::current_version) {
@@ -106,7 +106,7 @@ inline void from_json(const nlohmann::json& json, PidState& to) {
   detail::read(json, "set_points", state.set_points);
   detail::for_each_field(state,
                          [&](const char* name, auto& field) { detail::read(json, name, field); });
-  to = std::move(state);
+  out = std::move(state);
 }
 
 GDPO_END_NAMESPACE

@@ -19,7 +19,7 @@ GDPO_BEGIN_NAMESPACE
 /// The threads of OpenMP as an executor. It changes no global setting of OpenMP. Inside another
 /// parallel region the nesting rules of OpenMP hold: by default one thread runs all the work.
 struct OpenMp {
-  int threads = 0;  ///< Number of threads; 0: what omp_get_max_threads() says at the call.
+  int threads = 0;  ///< Number of threads; 0: what omp_get_max_threads() returns.
 
   /// How many calls of f may run at once. Errors: `invalid_input` for a negative number of threads.
   int concurrency() const {

@@ -52,8 +52,9 @@ class ThreadPool {
       for (index_t i = 0; i < n; ++i) call(i);
       return;
     }
-    Job job{[](const void* of, index_t i) { (*static_cast<const decltype(call)*>(of))(i); }, &call,
-            n};
+    Job job{
+        [](const void* function, index_t i) { (*static_cast<const decltype(call)*>(function))(i); },
+        &call, n};
     const std::lock_guard<std::mutex> turn(turn_);
     post(&job);
     wake_.notify_all();
@@ -124,9 +125,9 @@ class ThreadPool {
       lock.lock();
       if (busy_.fetch_sub(1, std::memory_order_release) == 1) done_.notify_one();
       // The next job often follows at once, so wait for it a little before going to sleep.
-      const index_t seen = jobs_.load(std::memory_order_relaxed);
+      const index_t count = jobs_.load(std::memory_order_relaxed);
       lock.unlock();
-      soon([&] { return jobs_.load(std::memory_order_relaxed) != seen; });
+      soon([&] { return jobs_.load(std::memory_order_relaxed) != count; });
       lock.lock();
     }
   }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Adapter for trainers that use LibTorch: the library's calls on tensors, and its losses as
-/// functions that autograd knows.
+/// functions that autograd differentiates.
 ///
 /// <!-- build: door_torch torch -->
 /// ```cpp

@@ -15,7 +15,7 @@ inline ById by_id(const at::Tensor& ids, index_t expected_size = 0) {
   if (ids.dim() != 1)
     contract::fail(function, "ids", "shape " + detail::shape_in_words(ids), "rank 1");
   ById groups(View<const std::int64_t, 1>{}, 0);
-  detail::of_dtype(function, "ids", ids, detail::TorchIntegers{}, [&](auto element) {
+  detail::visit_dtype(function, "ids", ids, detail::TorchIntegers{}, [&](auto element) {
     groups = ById(detail::view_unchecked<const decltype(element), 1>(ids), expected_size);
   });
   return groups;
@@ -41,8 +41,8 @@ at::Tensor advantages(const Exec& exec, const at::Tensor& rewards, const Groups&
                    "(N, C), or (N) for one reward");
   }
   at::Tensor out;
-  const auto run = [&](auto of) {
-    using T = decltype(of);
+  const auto run = [&](auto number) {
+    using T = decltype(number);
     const at::Tensor table = rewards.to(detail::torch_dtype<T>());  // itself if it is of that dtype
     View<const T, 2> v{nullptr, {table.size(0), 1}, {table.stride(0), 0}};
     v.data = static_cast<const T*>(table.data_ptr());
@@ -52,7 +52,7 @@ at::Tensor advantages(const Exec& exec, const at::Tensor& rewards, const Groups&
     advantages_into(exec, RewardBatch<T, Groups>{v, groups}, estimator,
                     detail::view_unchecked<T, 1>(out), workspace, report);
   };
-  detail::of_dtype(function, "rewards", rewards, detail::TorchNumbers{}, [&](auto element) {
+  detail::visit_dtype(function, "rewards", rewards, detail::TorchNumbers{}, [&](auto element) {
     using T = decltype(element);
     if constexpr (std::is_same_v<result_t<T>, float>) run(float{});
     if constexpr (std::is_same_v<result_t<T>, double>) run(double{});

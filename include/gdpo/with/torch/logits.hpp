@@ -139,8 +139,8 @@ inline Normalizer count(const TorchLogits& logits, const TorchBatch& batch = {})
   return count(counted, tokens);
 }
 
-/// A policy loss straight from logits in a tensor, as a function that autograd knows: `backward()`
-/// gives the logits the gradient of the library, bit for bit, times that of the loss.
+/// A policy loss straight from logits in a tensor, as a function that autograd differentiates:
+/// `backward()` gives the logits the gradient of the library, bit for bit, times that of the loss.
 ///
 ///     const auto logits = gdpo::aligned(model(ids), ids, completion_mask);
 ///     gdpo::TorchBatch batch;  // old_logp, ... in the shape of logits.targets; no logp
@@ -165,7 +165,7 @@ TorchLoss torch_loss_from_logits(const Exec& exec, const Loss& loss, const Torch
   if (x.dim() != 2 && x.dim() != 3)
     contract::fail(function, "logits", "shape " + detail::shape_in_words(x), "(B, T, V) or (N, V)");
   TorchLoss r;
-  detail::of_dtype(function, "logits", x, detail::TorchFloats{}, [&](auto element) {
+  detail::visit_dtype(function, "logits", x, detail::TorchFloats{}, [&](auto element) {
     using T = decltype(element);
     r = x.dim() == 2
             ? detail::loss_of_logits<T, 2>(exec, loss, logits, batch, normalizer, workspace)

@@ -8,7 +8,7 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// A loss that autograd knows, and what the call measured besides.
+/// A loss that autograd differentiates, and what the call measured besides.
 struct TorchLoss {
   /// The loss, of no dimension: float, or double for log-probs of double. Where gradients are
   /// recorded, `loss.backward()` brings the library's gradient to what the loss is a function of.
@@ -19,7 +19,7 @@ struct TorchLoss {
 
 namespace detail {
 
-/// A function whose value and gradient were computed before autograd hears of it.
+/// A function of autograd whose value and gradient were computed outside of it.
 struct TorchGradient : torch::autograd::Function<TorchGradient> {
   /// The value. The first tensor is what it is a function of, and `gradient` the gradient by it.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor&,
@@ -48,15 +48,15 @@ struct TorchGradient : torch::autograd::Function<TorchGradient> {
   }
 };
 
-/// Whether autograd wants the gradient by a tensor.
-inline bool wants_gradient(const at::Tensor& of) {
-  return of.requires_grad() && at::GradMode::is_enabled();
+/// Whether autograd needs the gradient by a tensor.
+inline bool wants_gradient(const at::Tensor& argument) {
+  return argument.requires_grad() && at::GradMode::is_enabled();
 }
-/// The loss as a tensor. `gradient`: by `of`; undefined: none is wanted.
-inline at::Tensor torch_value(const char* function, const at::Tensor& of,
+/// The loss as a tensor. `gradient`: by `argument`; undefined: none is wanted.
+inline at::Tensor torch_value(const char* function, const at::Tensor& argument,
                               const at::Tensor& gradient, double value, at::ScalarType dtype) {
   if (!gradient.defined()) return at::scalar_tensor(value, dtype);
-  return TorchGradient::apply(of, gradient, value, dtype, function);
+  return TorchGradient::apply(argument, gradient, value, dtype, function);
 }
 
 template <class Exec, class Loss, class S>
@@ -82,8 +82,8 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
 
 }  // namespace detail
 
-/// A policy loss of log-probs in a tensor, as a function that autograd knows: `backward()` gives
-/// `logp` the gradient of the library, bit for bit, times that of the loss.
+/// A policy loss of log-probs in a tensor, as a function that autograd differentiates: `backward()`
+/// gives `logp` the gradient of the library, bit for bit, times that of the loss.
 ///
 ///     const gdpo::Normalizer counts = gdpo::count(batch);  // a TorchBatch; add all micro-batches
 ///     const gdpo::TorchLoss r = gdpo::torch_loss(gdpo::dapo_loss, batch, counts);

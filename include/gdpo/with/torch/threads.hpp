@@ -28,14 +28,14 @@ struct TorchThreads {
     // at::parallel_for is a template. Where LibTorch was built with OpenMP, the code of the caller
     // decides what it does: without -fopenmp it has one thread, and with clang++ those of a second
     // OpenMP. A TensorIterator calls it inside of LibTorch. It walks over one byte for each index,
-    // whose address tells the index; no byte is read.
+    // whose address gives the index; no byte is read.
     const at::Tensor bytes = at::empty({static_cast<std::int64_t>(n)}, at::kByte);
     at::TensorBase output = bytes;
     at::TensorIterator walk = at::TensorIterator::nullary_op(output);
     const char* const begin = static_cast<const char*>(bytes.data_ptr());
-    const auto calls = [&](char** at_byte, const std::int64_t* strides, std::int64_t count) {
+    const auto calls = [&](char** address, const std::int64_t* strides, std::int64_t count) {
       for (std::int64_t i = 0; i < count; ++i)
-        f(static_cast<index_t>(*at_byte + i * *strides - begin));
+        f(static_cast<index_t>(*address + i * *strides - begin));
     };
     walk.for_each(calls, 1);
   }

@@ -38,7 +38,7 @@ constexpr at::ScalarType torch_dtype() {
   return at::ScalarType::Undefined;
 }
 
-/// Types of elements, for `of_dtype`.
+/// Types of elements, for `visit_dtype`.
 template <class... Ts>
 struct DTypes {};
 using TorchIntegers =
@@ -78,8 +78,8 @@ inline void check_torch(const char* function, const contract::Text& name, const 
 
 /// Calls f(T{}) with the type of the tensor's elements, one of Ts. Throws for any other dtype.
 template <class F, class... Ts>
-void of_dtype(const char* function, const contract::Text& name, const at::Tensor& t, DTypes<Ts...>,
-              const F& f) {
+void visit_dtype(const char* function, const contract::Text& name, const at::Tensor& t,
+                 DTypes<Ts...>, const F& f) {
   if (((t.scalar_type() == torch_dtype<Ts>() && (f(Ts{}), true)) || ...)) return;
   std::string dtypes;
   ((dtypes += (dtypes.empty() ? "" : " or ") + dtype_in_words(torch_dtype<Ts>())), ...);
@@ -148,7 +148,7 @@ TokenView<R> torch_tokens(const char* function, const contract::Text& name, cons
   check_torch(function, name, t, at::kCPU);
   if (t.dim() < 1 || t.dim() > 3)
     contract::fail(function, name, "shape " + shape_in_words(t), "rank 1 (packed), 2 or 3");
-  of_dtype(function, name, t, types, [&](auto element) {
+  visit_dtype(function, name, t, types, [&](auto element) {
     using T = const decltype(element);
     if (t.dim() == 1) tokens = view_unchecked<T, 1>(t);
     if (t.dim() == 2) tokens = view_unchecked<T, 2>(t);
@@ -169,7 +169,7 @@ inline Column column_of_torch(const char* function, const contract::Text& name,
   check_torch(function, name, t, at::kCPU);
   if (t.dim() < 1 || t.dim() > 2)
     contract::fail(function, name, "shape " + shape_in_words(t), "rank 1 or 2, one for each row");
-  of_dtype(function, name, t, TorchNumbers{}, [&](auto element) {
+  visit_dtype(function, name, t, TorchNumbers{}, [&](auto element) {
     using T = const decltype(element);
     column = t.dim() == 1 ? Column(view_unchecked<T, 1>(t)) : Column(view_unchecked<T, 2>(t));
   });
@@ -181,8 +181,8 @@ inline IndexColumn index_column_of_torch(const char* function, const contract::T
   if (!t.defined()) return column;
   check_torch(function, name, t, at::kCPU);
   if (t.dim() != 1) contract::fail(function, name, "shape " + shape_in_words(t), "rank 1");
-  of_dtype(function, name, t, TorchIntegers{},
-           [&](auto element) { column = view_unchecked<const decltype(element), 1>(t); });
+  visit_dtype(function, name, t, TorchIntegers{},
+              [&](auto element) { column = view_unchecked<const decltype(element), 1>(t); });
   return column;
 }
 

@@ -29,9 +29,9 @@ struct NumberList {
                      "at most " + contract::text(static_cast<index_t>(most)));
     }
   }
-  /// The reward that the number at `at` names.
-  index_t reward(std::size_t at) const {
-    const double number = all[at];
+  /// The reward whose number is all[index].
+  index_t reward(std::size_t index) const {
+    const double number = all[index];
     if (!(number >= 0 && number < static_cast<double>(rewards)) || number != std::floor(number)) {
       contract::fail("gdpo::advantages", name, "reward " + contract::text(number),
                      "the number of a reward, 0 to " + contract::text(rewards - 1));
@@ -70,7 +70,7 @@ inline std::vector<Constraint> constraints_of(const std::vector<double>& numbers
 
 /// Rewards of any type and strides, (rows) or (rows, rewards).
 struct RewardTensor {
-  index_t rows, count, to_row, to_reward;
+  index_t rows, count, row_stride, reward_stride;
   StoredAs type = StoredAs::Other;
   bool narrow = false;  ///< whether they are of float32 or narrower
 
@@ -78,8 +78,8 @@ struct RewardTensor {
       : rows((check(call, "rewards", tensor, 1, 2, "rank 1 (rows) or 2 (rows, rewards)"),
               static_cast<index_t>(tensor.size(0)))),
         count(tensor.dim() == 2 ? static_cast<index_t>(tensor.size(1)) : 1),
-        to_row(static_cast<index_t>(tensor.stride(0))),
-        to_reward(tensor.dim() == 2 ? static_cast<index_t>(tensor.stride(1)) : 0) {
+        row_stride(static_cast<index_t>(tensor.stride(0))),
+        reward_stride(tensor.dim() == 2 ? static_cast<index_t>(tensor.stride(1)) : 0) {
     with_element(call, "rewards", tensor, [this](auto* element) {
       using T = std::remove_const_t<std::remove_pointer_t<decltype(element)>>;
       type = stored_as<T>(), narrow = !std::is_same_v<T, double> && !std::is_integral_v<T>;
@@ -87,7 +87,7 @@ struct RewardTensor {
   }
   /// Reward c of row i of an array of that type.
   GDPO_INLINE double at(const void* data, index_t i, index_t c) const {
-    return load_stored<double>(data, type, i * to_row + c * to_reward);
+    return load_stored<double>(data, type, i * row_stride + c * reward_stride);
   }
 };
 
@@ -115,10 +115,10 @@ inline constexpr const char* advantages_schema =
 /// Advantages of rewards (N) or (N, C) by the estimator of that line
 /// (runtime::configured_estimator).
 ///
-/// One of `group_size` (more than 0), `group_ids` (N) and `group_offsets` (G + 1) says who belongs
-/// together. `weights`: one for each reward; absent: the estimator's own. `gates`: for each gate
-/// three numbers, the reward, its condition and the threshold. `constraints`: for each five, the
-/// reward, its multiplier, limit and scale, and 1 for at least, 0 for at most; they enter by
+/// One of `group_size` (more than 0), `group_ids` (N) and `group_offsets` (G + 1) gives the groups.
+/// `weights`: one for each reward; absent: the estimator's own. `gates`: for each gate three
+/// numbers, the reward, its condition and the threshold. `constraints`: for each five, the reward,
+/// its multiplier, limit and scale, and 1 for at least, 0 for at most; they enter by
 /// placement::FixedScale. The other arguments are columns of RewardBatch. The rewards are copied to
 /// float64.
 ///
@@ -138,14 +138,14 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
   detail::check_advantages(function, group_size, group_ids, group_offsets, weights);
   const detail::RewardTensor table(function, rewards);
   std::vector<double> values(static_cast<std::size_t>(table.rows * table.count));
-  for (index_t i = 0, at = 0; i < table.rows; ++i) {
-    for (index_t c = 0; c < table.count; ++c, ++at)
-      values[static_cast<std::size_t>(at)] = table.at(rewards.const_data_ptr(), i, c);
+  for (index_t i = 0, k = 0; i < table.rows; ++i) {
+    for (index_t c = 0; c < table.count; ++c, ++k)
+      values[static_cast<std::size_t>(k)] = table.at(rewards.const_data_ptr(), i, c);
   }
   Tensor out = detail::new_tensor(function, {rewards.size(0)},
                                   table.narrow ? ScalarType::Float : ScalarType::Double);
   GroupReport report;
-  const auto evaluated = [&](const auto& e, const auto& groups) {
+  const auto evaluate = [&](const auto& e, const auto& groups) {
     RewardBatch batch{view(values.data(), table.rows, table.count), groups};
     batch.tokens = detail::column(function, "batch.tokens", tokens);
     batch.valid = detail::column(function, "batch.valid", valid);
@@ -159,27 +159,27 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
       advantages_into(seq, batch, e, detail::new_view<double, 1>(out), workspace, &report);
     }
   };
-  const auto grouped = [&](const auto& e) {
+  const auto visit_groups = [&](const auto& e) {
     if (group_ids) {
-      return evaluated(e, detail::with_integers(function, "group_ids", *group_ids,
-                                                [](const auto& ids) { return by_id(ids); }));
+      return evaluate(e, detail::with_integers(function, "group_ids", *group_ids,
+                                               [](const auto& ids) { return by_id(ids); }));
     }
     if (group_offsets) {
       std::vector<std::int64_t> offsets;
       detail::with_integers(function, "group_offsets", *group_offsets, [&](const auto& v) {
         for (index_t i = 0; i < v.extent[0]; ++i) offsets.push_back(v(i));
       });
-      return evaluated(e, by_offsets(offsets));
+      return evaluate(e, by_offsets(offsets));
     }
-    evaluated(e, groups_of(static_cast<index_t>(group_size)));
+    evaluate(e, groups_of(static_cast<index_t>(group_size)));
   };
   std::visit(
       [&](auto e) {
         if (weights) e.weights = *weights;
         if (gates) e.gates = detail::gates_of(*gates, table.count);
-        if (!constraints) return grouped(e);
+        if (!constraints) return visit_groups(e);
         using List16 = List<Constraint, 16>;
-        grouped(Constrained<decltype(e), placement::FixedScale>{
+        visit_groups(Constrained<decltype(e), placement::FixedScale>{
             e, {}, List16(detail::constraints_of(*constraints, table.count))});
       },
       runtime::detail::configured(function, estimator, &runtime::estimator).value);

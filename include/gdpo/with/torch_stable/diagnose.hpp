@@ -1,5 +1,5 @@
 #pragma once
-// The operator that looks for mistakes.
+// The operator of diagnose().
 #include <gdpo/diagnose.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/torch_stable/result.hpp>

@@ -25,13 +25,13 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
                loss = new_tensor(call, {}, ScalarType::Float);
   const Normalizer normalizer = counts_of(call, counts);
   using Exec = decltype(gdpo::parallel(Threads{}));
-  const auto compute = [&](gdpo::detail::LossOfLogits<Exec>& of_logits) {
+  const auto compute = [&](gdpo::detail::LossOfLogits<Exec>& logits_loss) {
     LossResult result;
     with_logits(call, logits, targets, {}, temperature, [&](const auto& b) {
       using T = std::decay_t<decltype(*b.logits.data)>;
       constexpr int rank = sizeof(b.logits.extent) / sizeof(index_t);
       thread_local LogitsWorkspace workspace;
-      result = gdpo::detail::visit_logits(gdpo::parallel(Threads{}), of_logits, b, batch,
+      result = gdpo::detail::visit_logits(gdpo::parallel(Threads{}), logits_loss, b, batch,
                                           normalizer, new_view<T, rank>(dlogits), workspace);
       const auto copy = [](const std::vector<float>& numbers, const Tensor& tensor) {
         std::copy(numbers.begin(), numbers.end(), static_cast<float*>(tensor.mutable_data_ptr()));
@@ -43,9 +43,9 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
   const LossResult result = std::visit(
       [&compute](const auto& named) {
         const auto with_means = with_metrics<metrics::Means>(named);
-        gdpo::detail::LossOfLogitsAs<Exec, std::decay_t<decltype(with_means)>> of_logits(
+        gdpo::detail::LossOfLogitsAs<Exec, std::decay_t<decltype(with_means)>> logits_loss(
             with_means);
-        return compute(of_logits);
+        return compute(logits_loss);
       },
       configured(line));
   *static_cast<float*>(loss.mutable_data_ptr()) = static_cast<float>(result.loss);

@@ -9,14 +9,14 @@ namespace torch_stable {
 
 namespace detail {
 
-/// The loss of that line. The last one that this thread asked for is kept, because reading a line
-/// takes longer than the loss of a small batch.
+/// The loss of that line. Each thread keeps its last loss, because reading a line takes longer than
+/// the loss of a small batch.
 inline const runtime::Loss& configured(const std::string& line) {
-  thread_local std::string kept;
+  thread_local std::string cached_line;
   thread_local runtime::Loss loss;
-  if (line != kept || line.empty()) {
+  if (line != cached_line || line.empty()) {
     loss = runtime::configured_loss(line);
-    kept = line;
+    cached_line = line;
   }
   return loss;
 }
@@ -27,15 +27,15 @@ inline const double* count_numbers(const Call& call, const Tensor& counts) {
                     "float64 of 4 numbers, as count returns it: tokens, rows, non_empty_rows, "
                     "given");
 }
-/// The counts that four numbers say.
-GDPO_INLINE Normalizer read_counts(const double* from) {
+/// Reads counts from four numbers.
+GDPO_INLINE Normalizer read_counts(const double* numbers) {
   Normalizer n;
-  n.tokens = from[0], n.rows = from[1], n.non_empty_rows = from[2], n.given = from[3];
+  n.tokens = numbers[0], n.rows = numbers[1], n.non_empty_rows = numbers[2], n.given = numbers[3];
   return n;
 }
 /// Writes counts as four numbers.
-GDPO_INLINE void write_counts(const Normalizer& n, double* to) {
-  to[0] = n.tokens, to[1] = n.rows, to[2] = n.non_empty_rows, to[3] = n.given;
+GDPO_INLINE void write_counts(const Normalizer& n, double* out) {
+  out[0] = n.tokens, out[1] = n.rows, out[2] = n.non_empty_rows, out[3] = n.given;
 }
 /// The counts of a step from a tensor on the CPU.
 inline Normalizer counts_of(const Call& call, const Tensor& counts) {
@@ -101,9 +101,9 @@ inline std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, c
   if (!logp) {
     contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
   }
-  const auto of =
+  const auto compute =
       logp->scalar_type() == ScalarType::Double ? detail::loss_of<double> : detail::loss_of<float>;
-  return of(function, loss, counts, gradient, GDPO_TORCH_NAMES);
+  return compute(function, loss, counts, gradient, GDPO_TORCH_NAMES);
 }
 
 /// What an operator of this name declares.

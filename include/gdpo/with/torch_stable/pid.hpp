@@ -55,37 +55,37 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
     size += static_cast<std::int64_t>(field.size());
   });
   if (state.numel() > 0) {
-    const double* from = detail::doubles_in(
+    const double* source = detail::doubles_in(
         function, "state", state, 2, size, "the state of a controller with these gains and limits");
-    gdpo::detail::for_each_field(s, [&from](const char*, auto& field) {
-      for (auto& number : field) number = static_cast<std::decay_t<decltype(number)>>(*from++);
+    gdpo::detail::for_each_field(s, [&source](const char*, auto& field) {
+      for (auto& number : field) number = static_cast<std::decay_t<decltype(number)>>(*source++);
     });
     if (before) s.set_points = detail::set_points_of(function, "before", *before);
     controller.restore(s);
   }
-  const double* of = detail::doubles_in(function, "measured", measured, 2, 2, "(m, 2) float64");
+  const double* source = detail::doubles_in(function, "measured", measured, 2, 2, "(m, 2) float64");
   if (measured.size(0) > 0) {
     std::vector<SumCount> sums(static_cast<std::size_t>(measured.size(0)));
-    for (SumCount& sum : sums) sum = {of[0], of[1]}, of += 2;
+    for (SumCount& sum : sums) sum = {source[0], source[1]}, source += 2;
     controller.update(sums);
   }
 
-  Tensor after = detail::doubles({1, size});
-  double* to = detail::data_of(after);
-  gdpo::detail::for_each_field(controller.state(), [&to](const char*, const auto& field) {
-    for (const auto number : field) *to++ = static_cast<double>(number);
+  Tensor next_state = detail::doubles({1, size});
+  double* out = detail::data_of(next_state);
+  gdpo::detail::for_each_field(controller.state(), [&out](const char*, const auto& field) {
+    for (const auto number : field) *out++ = static_cast<double>(number);
   });
   Tensor steps = detail::doubles({set_points.size(0), 9});
-  to = detail::data_of(steps);
+  out = detail::data_of(steps);
   for (const PidStep& step : controller.last()) {
     for (const double number :
          {step.p, step.i, step.d, step.raw, step.lambda, static_cast<double>(step.saturated_steps),
           static_cast<double>(step.saturated), static_cast<double>(step.held),
           static_cast<double>(step.waiting)}) {
-      *to++ = number;
+      *out++ = number;
     }
   }
-  return {after, steps};
+  return {next_state, steps};
 }
 
 }  // namespace torch_stable

@@ -94,22 +94,23 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
       gdpo::detail::layout_of(function, batch, gdpo::detail::NeedsLogp::No);
   const std::vector<std::int64_t> size(layout.shape.extent,
                                        layout.shape.extent + layout.shape.rank);
-  const auto decided = [&](const auto& from, index_t i, index_t begin, index_t t) {
+  const auto has_decision = [&](const auto& source, index_t i, index_t begin, index_t t) {
     // The weights of masked tokens are scratch of the pre-passes.
-    constexpr bool is_weight = std::is_same_v<std::decay_t<decltype(from)>, TokenView<S>>;
-    return from && (!is_weight || !prepared.mask || prepared.mask.at(i, begin, t) != 0);
+    constexpr bool is_weight = std::is_same_v<std::decay_t<decltype(source)>, TokenView<S>>;
+    return source && (!is_weight || !prepared.mask || prepared.mask.at(i, begin, t) != 0);
   };
-  const auto dense = [&](const auto& from, ScalarType type, auto* element) {
+  const auto dense = [&](const auto& source, ScalarType type, auto* element) {
     using T = std::decay_t<decltype(*element)>;
-    Tensor to = new_tensor(function, size, type);
-    T* data = static_cast<T*>(to.mutable_data_ptr());
+    Tensor result = new_tensor(function, size, type);
+    T* data = static_cast<T*>(result.mutable_data_ptr());
     for (index_t i = 0; i < layout.rows; ++i) {
       const gdpo::detail::RowSpan row = layout(i);
       for (index_t t = 0; t < row.length; ++t)
-        data[row.begin + t] =
-            decided(from, i, row.begin, t) ? static_cast<T>(from.at(i, row.begin, t)) : T(1);
+        data[row.begin + t] = has_decision(source, i, row.begin, t)
+                                  ? static_cast<T>(source.at(i, row.begin, t))
+                                  : T(1);
     }
-    return to;
+    return result;
   };
   constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
   Tensor entropy = doubles({});
@@ -144,9 +145,9 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std:
   const auto is_double = [](const Array& array) {
     return array && array->scalar_type() == ScalarType::Double;
   };
-  const auto of = is_double(logp) || is_double(old_logp) ? detail::prepare_of<double>
-                                                         : detail::prepare_of<float>;
-  return of(passes, degenerate, GDPO_TORCH_NAMES);
+  const auto run = is_double(logp) || is_double(old_logp) ? detail::prepare_of<double>
+                                                          : detail::prepare_of<float>;
+  return run(passes, degenerate, GDPO_TORCH_NAMES);
 }
 
 }  // namespace torch_stable

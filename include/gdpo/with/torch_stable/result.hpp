@@ -1,5 +1,5 @@
 #pragma once
-// Results and reports as tensors of numbers, and what can be asked of them.
+// Results and reports as tensors of numbers, and the operators on them.
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/loss/loss_result.hpp>
 #include <gdpo/runtime.hpp>
@@ -11,8 +11,8 @@ namespace torch_stable {
 
 namespace detail {
 
-// A result as one row of doubles. Each of the functions below is called for every number, with its
-// name in two parts, in an order that only for_each_number knows.
+// A result as one row of doubles. for_each_number alone defines their order: it calls one of the
+// functions below for every number, with its name in two parts.
 
 struct CountNumbers {
   std::int64_t& count;
@@ -22,17 +22,17 @@ struct CountNumbers {
   }
 };
 struct WriteNumbers {
-  double*& to;
+  double*& out;
   template <class T>
   GDPO_INLINE void operator()(const char*, const char*, const T& number) const {
-    *to++ = static_cast<double>(number);
+    *out++ = static_cast<double>(number);
   }
 };
 struct ReadNumbers {
-  const double*& from;
+  const double*& source;
   template <class T>
   void operator()(const char*, const char*, T& number) const {
-    number = static_cast<T>(*from++);
+    number = static_cast<T>(*source++);
   }
 };
 struct NameNumbers {
@@ -59,7 +59,7 @@ GDPO_DEVICE void for_each_part(const char* name, M& m, const F& f) {
 }
 GDPO_CALLS_ANY
 template <int q, class M, class F>
-GDPO_DEVICE void of_metric(M& m, const F& f) {
+GDPO_DEVICE void visit_metric(M& m, const F& f) {
   constexpr gdpo::detail::metric::Facts facts = gdpo::detail::metric::list[q];
   for_each_part(facts.name, m.*facts.member, f);
 }
@@ -74,7 +74,7 @@ GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   f("", "over", r.over);
   auto& m = r.metrics;
   gdpo::detail::with_places<gdpo::detail::metrics_of_tokens + gdpo::detail::row_metrics>(
-      [&](auto... q) { (of_metric<q>(m, f), ...); });
+      [&](auto... q) { (visit_metric<q>(m, f), ...); });
   for_each_moment("advantage", m.advantage, f);
 #define GDPO_X(in_batch, in_row, ...)                              \
   f("non_finite." #in_batch, ".count", m.non_finite.in_row.count); \
@@ -90,7 +90,7 @@ GDPO_DEVICE void for_each_number(R&& r, const F& f) {
 inline index_t flags_set(const std::vector<unsigned char>& flags, std::size_t rewards,
                          std::size_t c) {
   index_t set = 0;
-  for (std::size_t at = c; at < flags.size(); at += rewards) set += flags[at] != 0;
+  for (std::size_t k = c; k < flags.size(); k += rewards) set += flags[k] != 0;
   return set;
 }
 /// Makes flags of groups whose counts are known: `degenerate` groups come first, and of these the
@@ -98,7 +98,7 @@ inline index_t flags_set(const std::vector<unsigned char>& flags, std::size_t re
 struct MakeFlags {
   GroupReport& report;
   std::size_t equal, canceled, next = 0;
-  MakeFlags(GroupReport& r, index_t degenerate, index_t of_canceled) : report(r) {
+  MakeFlags(GroupReport& r, index_t degenerate, index_t canceled_groups) : report(r) {
     const auto groups = static_cast<std::size_t>((std::max<index_t>)(r.groups, 0));
     r.degenerate.assign(groups, 0);
     r.channel_degenerate.assign(groups * r.channels.size(), 0);
@@ -106,7 +106,7 @@ struct MakeFlags {
       return (std::min)(static_cast<std::size_t>((std::max<index_t>)(n, 0)), most);
     };
     const std::size_t dead = within(degenerate, groups);
-    canceled = within(of_canceled, dead), equal = dead - canceled;
+    canceled = within(canceled_groups, dead), equal = dead - canceled;
     std::fill_n(r.degenerate.begin(), dead, static_cast<unsigned char>(1));
   }
   /// Flags `set` groups of reward c: the equal ones, those that are alive, and then the canceled
@@ -156,19 +156,19 @@ std::int64_t size_of(const R& result) {
 template <class R>
 Tensor numbers_of(const R& result) {
   Tensor tensor = doubles({size_of(result)});
-  double* to = data_of(tensor);
-  for_each_number(result, WriteNumbers{to});
+  double* out = data_of(tensor);
+  for_each_number(result, WriteNumbers{out});
   return tensor;
 }
 /// Reads what numbers_of() wrote into a result with as many numbers.
 template <class R>
 void read_numbers(const char* function, const char* name, const Tensor& tensor, R& result) {
   const std::int64_t size = size_of(result);
-  const double* from =
+  const double* source =
       doubles_in(function, name, tensor, 1, size,
                  "the float64 tensor of " + contract::text(static_cast<index_t>(size)) +
                      " numbers that the call returned");
-  for_each_number(result, ReadNumbers{from});
+  for_each_number(result, ReadNumbers{source});
 }
 /// A report of that many rewards.
 inline GroupReport report_of(std::int64_t rewards) {
@@ -199,9 +199,9 @@ inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, doub
 
 /// What an operator of this name declares.
 inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
-/// Lists of names, one a line: those that `what` says, "estimators", "losses" or "prepasses"; or
-/// those of the numbers of a "result", which policy_loss returns, or of a "report" of that many
-/// rewards, which advantages returns. Errors: `invalid_input` for another word.
+/// Lists of names, one a line: those of "estimators", "losses" or "prepasses", or of the numbers of
+/// a "result", which policy_loss returns, or of a "report" of that many rewards, which advantages
+/// returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
   const auto add = [&lines](const std::vector<std::string>& list) {
@@ -255,12 +255,12 @@ inline std::tuple<std::string, Tensor> report_map(const Tensor& report, const st
                                                   const std::string& zero_std,
                                                   const std::string& std) {
   constexpr const char* function = "gdpo::report_map";
-  ZeroStd of_rows{};
-  RewardStd of_rewards{};
-  runtime::detail::ReadSetting{function, "zero_std", zero_std}(of_rows);
-  runtime::detail::ReadSetting{function, "std", std}(of_rewards);
+  ZeroStd row_rule{};
+  RewardStd reward_rule{};
+  runtime::detail::ReadSetting{function, "zero_std", zero_std}(row_rule);
+  runtime::detail::ReadSetting{function, "std", std}(reward_rule);
   return detail::lines_of(
-      detail::report_from(function, "report", report).to_map(prefix, names, of_rows, of_rewards));
+      detail::report_from(function, "report", report).to_map(prefix, names, row_rule, reward_rule));
 }
 
 /// What an operator of this name declares.

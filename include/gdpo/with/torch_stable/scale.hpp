@@ -34,10 +34,10 @@ struct Factor {
   const void* data;
   StoredAs type;
 
-  Factor(const Call& call, const Tensor& by) : data(by.const_data_ptr()) {
-    if (!call.has(by) || by.numel() != 1)
+  Factor(const Call& call, const Tensor& factor) : data(factor.const_data_ptr()) {
+    if (!call.has(factor) || factor.numel() != 1)
       call.fail("by", "another tensor", "a scalar on the device of the table");
-    with_real(call, "by", by, [this](auto* element) {
+    with_real(call, "by", factor, [this](auto* element) {
       type = stored_as<std::remove_const_t<std::remove_pointer_t<decltype(element)>>>();
     });
   }
@@ -47,10 +47,10 @@ struct Factor {
   }
 };
 
-/// to = from times the factor, in double for double and else in float, rounded once.
+/// out = source times the factor, in double for double and else in float, rounded once.
 template <class T, class S>
-GDPO_INLINE void scale_number(const T& from, T& to, S by) {
-  store(to, static_cast<S>(load(from)) * by);
+GDPO_INLINE void scale_number(const T& source, T& out, S factor) {
+  store(out, static_cast<S>(load(source)) * factor);
 }
 /// The type in which scale_number computes.
 template <class T>
@@ -66,17 +66,18 @@ void with_table(const Call& call, const Tensor& table, const F& f) {
 }
 
 template <class T, class S>
-void scale_rows(const TableRows<T>& from, const TableRows<T>& to, S by) {
-  Threads{}.for_each(from.rows, [&](index_t i) {
-    const T* x = from(i);
-    T* y = to(i);
-    for (index_t v = 0; v < from.vocabulary; ++v) scale_number(x[v], y[v], by);
+void scale_rows(const TableRows<T>& source, const TableRows<T>& out, S factor) {
+  Threads{}.for_each(source.rows, [&](index_t i) {
+    const T* x = source(i);
+    T* y = out(i);
+    for (index_t v = 0; v < source.vocabulary; ++v) scale_number(x[v], y[v], factor);
   });
 }
-inline void scale_table(const Call& call, const Tensor& from, const Tensor& by, const Tensor& to) {
-  with_table(call, from, [&](auto* element) {
+inline void scale_table(const Call& call, const Tensor& source, const Tensor& factor,
+                        const Tensor& out) {
+  with_table(call, source, [&](auto* element) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(element)>>;
-    scale_rows(TableRows<T>(from), TableRows<T>(to), Factor(call, by).value<ScaledIn<T>>());
+    scale_rows(TableRows<T>(source), TableRows<T>(out), Factor(call, factor).value<ScaledIn<T>>());
   });
 }
 

@@ -42,16 +42,16 @@ struct Threads {
 
 namespace detail {
 
-/// Whose arguments are read: the operator's name, for messages, and where its tensors have to be.
+/// The call of an operator: its name, for messages, and the device that its tensors must be on.
 struct Call {
   const char* function;
   std::int32_t device_type, device_index;  ///< as the functions of the ABI number devices
 
   /// An operator whose tensors are on the CPU.
-  Call(const char* of) : Call(of, aoti_torch_device_type_cpu(), 0) {}
+  Call(const char* name) : Call(name, aoti_torch_device_type_cpu(), 0) {}
   /// An operator whose tensors are on that device.
-  Call(const char* of, std::int32_t type, std::int32_t index)
-      : function(of), device_type(type), device_index(index) {}
+  Call(const char* name, std::int32_t type, std::int32_t index)
+      : function(name), device_type(type), device_index(index) {}
 
   bool on_cpu() const { return device_type == aoti_torch_device_type_cpu(); }
   /// Whether a tensor is on the device of this call.
@@ -185,12 +185,12 @@ inline Tensor new_tensor(const Call& call, const std::vector<std::int64_t>& size
   std::vector<std::int64_t> strides(size.size(), 1);
   for (std::size_t r = size.size(); r-- > 1;)
     strides[r - 1] = strides[r] * (std::max<std::int64_t>)(size[r], 1);
-  AtenTensorHandle made = nullptr;
+  AtenTensorHandle handle = nullptr;
   GDPO_TORCH_CALL(aoti_torch_empty_strided(
       static_cast<std::int64_t>(size.size()), size.data(), strides.data(),
       torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type)), call.device_type,
-      call.device_index, &made));
-  return Tensor(made);
+      call.device_index, &handle));
+  return Tensor(handle);
 }
 /// A new float64 tensor on the CPU.
 inline Tensor doubles(const std::vector<std::int64_t>& size) {

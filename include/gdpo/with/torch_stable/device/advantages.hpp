@@ -14,22 +14,22 @@ namespace detail {
 struct ReadRewards {
   RewardTensor table;
   const void* data;
-  double* to;
+  double* out;
   GDPO_INLINE void operator()(index_t i) const {
-    to[i] = table.at(data, i / table.count, i % table.count);
+    out[i] = table.at(data, i / table.count, i % table.count);
   }
 };
 /// Rounds advantages to float.
 struct RoundToFloat {
-  const double* from;
-  float* to;
-  GDPO_INLINE void operator()(index_t i) const { to[i] = static_cast<float>(from[i]); }
+  const double* source;
+  float* out;
+  GDPO_INLINE void operator()(index_t i) const { out[i] = static_cast<float>(source[i]); }
 };
 /// Writes one number everywhere.
 struct Fill {
   double number;
-  double* to;
-  GDPO_INLINE void operator()(index_t i) const { to[i] = number; }
+  double* out;
+  GDPO_INLINE void operator()(index_t i) const { out[i] = number; }
 };
 /// Where groups of one size begin.
 struct WriteOffsets {
@@ -39,14 +39,14 @@ struct WriteOffsets {
 };
 /// Copies offsets of any integer type.
 struct ReadOffsets {
-  cuda::detail::DeviceColumn<index_t> from;
-  index_t* to;
-  GDPO_INLINE void operator()(index_t g) const { to[g] = from(g); }
+  cuda::detail::DeviceColumn<index_t> source;
+  index_t* out;
+  GDPO_INLINE void operator()(index_t g) const { out[g] = source(g); }
 };
 
 /// Where each group of sorted ids begins, in one block: one group for each id that differs from the
 /// one before it, then empty groups until there are as many groups as ids. So the number of groups
-/// follows from the shape, and nobody waits for the device to learn it.
+/// follows from the shape, and no call has to wait for the device to get it.
 struct GroupsOfSortedIds {
   static constexpr int threads = 256, largest_block = threads;
   cuda::detail::DeviceColumn<std::int64_t> ids;
@@ -71,8 +71,8 @@ struct GroupsOfSortedIds {
       if (thread != 0) return;
       index_t sum = 0;
       for (int t = 0; t < threads; ++t) {
-        const index_t own = groups_before[t];
-        groups_before[t] = sum, sum += own;
+        const index_t groups = groups_before[t];
+        groups_before[t] = sum, sum += groups;
       }
       groups_before[threads] = sum;
     });
@@ -100,7 +100,7 @@ inline View<const index_t, 1> indices_in(const Tensor& tensor) {
   return view(static_cast<const index_t*>(tensor.const_data_ptr()),
               static_cast<index_t>(tensor.numel()));
 }
-/// Who belongs together: where each group begins and, of groups by id, the rows group after group.
+/// The groups: where each begins and, for groups by id, the rows in the order of their groups.
 template <class Device>
 std::tuple<Tensor, Array> groups_on(const Call& call, const Device& device, index_t rows,
                                     std::int64_t size, const Array& ids, const Array& given) {
@@ -111,9 +111,9 @@ std::tuple<Tensor, Array> groups_on(const Call& call, const Device& device, inde
     return static_cast<index_t*>(offsets.mutable_data_ptr());
   };
   if (ids) {
-    with_integers(call, "group_ids", *ids, [&](const auto& of) {
-      if (of.extent[0] == rows) return;
-      call.fail("groups", contract::text(of.extent[0]) + " ids",
+    with_integers(call, "group_ids", *ids, [&](const auto& v) {
+      if (v.extent[0] == rows) return;
+      call.fail("groups", contract::text(v.extent[0]) + " ids",
                 "one id for each of the " + contract::text(rows) + " rows");
     });
     const auto [values, order] = sorted(*ids);
@@ -125,21 +125,21 @@ std::tuple<Tensor, Array> groups_on(const Call& call, const Device& device, inde
     return {offsets, order};
   }
   if (given) {
-    const IndexColumn from = with_integers(call, "group_offsets", *given,
-                                           [](const auto& v) -> IndexColumn { return v; });
-    if (from.size() == 0) {
+    const IndexColumn source = with_integers(call, "group_offsets", *given,
+                                             [](const auto& v) -> IndexColumn { return v; });
+    if (source.size() == 0) {
       call.fail("offsets", "no entries",
                 "entries from 0 to " + contract::text(rows) + ", the number of rows");
     }
-    const Tensor offsets = new_offsets(from.size() - 1);
-    launch_each(device, from.size(),
-                ReadOffsets{{call.function, "group_offsets", from}, data(offsets)});
+    const Tensor offsets = new_offsets(source.size() - 1);
+    launch_each(device, source.size(),
+                ReadOffsets{{call.function, "group_offsets", source}, data(offsets)});
     return {offsets, Array{}};
   }
-  const GroupsOf of = groups_of(static_cast<index_t>(size));
-  of.check(call.function, rows);
-  const Tensor offsets = new_offsets(rows / of.size);
-  launch_each(device, rows / of.size + 1, WriteOffsets{of.size, data(offsets)});
+  const GroupsOf groups = groups_of(static_cast<index_t>(size));
+  groups.check(call.function, rows);
+  const Tensor offsets = new_offsets(rows / groups.size);
+  launch_each(device, rows / groups.size + 1, WriteOffsets{groups.size, data(offsets)});
   return {offsets, Array{}};
 }
 
@@ -178,32 +178,32 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
   detail::launch_each(
       queue.on(), rows * table.count,
       detail::ReadRewards{table, rewards.const_data_ptr(), detail::data_of(values)});
-  const Tensor in_double = detail::new_tensor(call, {rows}, ScalarType::Double);
-  const auto evaluated = [&](const auto& e, const auto& of) {
+  const Tensor double_advantages = detail::new_tensor(call, {rows}, ScalarType::Double);
+  const auto evaluate = [&](const auto& e, const auto& grouping) {
     RewardBatch batch{view(static_cast<const double*>(detail::data_of(values)), rows, table.count),
-                      of};
+                      grouping};
     batch.tokens = detail::column(call, "batch.tokens", tokens);
     batch.valid = detail::column(call, "batch.valid", valid);
     batch.baseline = detail::column(call, "batch.baseline", baseline);
     batch.weights = detail::column(call, "batch.weights", row_weights);
     batch.penalty = detail::column(call, "batch.penalty", penalty);
     const Tensor memory = detail::new_memory(call, cuda::scratch_bytes(e, batch, call.function));
-    advantages_into(queue.on(), batch, e, detail::new_view<double, 1>(in_double),
+    advantages_into(queue.on(), batch, e, detail::new_view<double, 1>(double_advantages),
                     detail::scratch_in(memory));
   };
   std::visit(
       [&](auto e) {
         if (weights) e.weights = *weights;
         if (gates) e.gates = detail::gates_of(*gates, table.count);
-        if (order) return evaluated(e, cuda::sorted_groups(detail::indices_in(*order), offsets));
-        evaluated(e, ByOffsets<index_t>{offsets});
+        if (order) return evaluate(e, cuda::sorted_groups(detail::indices_in(*order), offsets));
+        evaluate(e, ByOffsets<index_t>{offsets});
       },
       runtime::detail::configured(call.function, estimator, &runtime::estimator).value);
-  Tensor out = in_double;
+  Tensor out = double_advantages;
   if (table.narrow) {
     out = detail::new_tensor(call, {rows}, ScalarType::Float);
     detail::launch_each(queue.on(), rows,
-                        detail::RoundToFloat{detail::data_of(in_double),
+                        detail::RoundToFloat{detail::data_of(double_advantages),
                                              static_cast<float*>(out.mutable_data_ptr())});
   }
   const Tensor report = detail::new_tensor(call, {detail::size_of(detail::report_of(table.count))},

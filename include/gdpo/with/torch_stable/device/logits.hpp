@@ -18,8 +18,8 @@ void visit_loss_of_logits(const runtime::Loss& named, const F& f) {
       [&f](const auto& loss) {
         const auto with_means = with_metrics<metrics::Means>(loss);
         const cuda::detail::LossOfLogitsAs<Device, std::decay_t<decltype(with_means)>, T, T>
-            of_logits(with_means);
-        f(static_cast<const cuda::detail::LossOfLogits<Device, T, T>&>(of_logits));
+            logits_loss(with_means);
+        f(static_cast<const cuda::detail::LossOfLogits<Device, T, T>&>(logits_loss));
       },
       named);
 }
@@ -44,8 +44,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
         call, queue.on(), counts, cuda::scratch_bytes(b, batch, call.function),
         [&](const auto& normalizer, LossResult* result, const cuda::Scratch& scratch) {
           visit_loss_of_logits<std::decay_t<decltype(queue.on())>, T>(
-              named, [&](const auto& of_logits) {
-                cuda::detail::visit_logits(queue.on(), of_logits, b, batch, normalizer,
+              named, [&](const auto& logits_loss) {
+                cuda::detail::visit_logits(queue.on(), logits_loss, b, batch, normalizer,
                                            new_view<T, rank>(dlogits), result, scratch, out);
               });
         });
@@ -57,33 +57,34 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
 template <class T>
 struct ScaleRows {
   static constexpr int largest_block = 256;
-  TableRows<T> from, to;
-  Factor by;
+  TableRows<T> source, out;
+  Factor scale;
   bool in_place;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    const auto factor = by.value<ScaledIn<T>>();
+    const auto factor = scale.value<ScaledIn<T>>();
     const bool idle = in_place && factor == 1;
-    for (index_t i = block.index(); i < from.rows && !idle; i += block.count()) {
-      const T* x = from(i);
-      T* y = to(i);
+    for (index_t i = block.index(); i < source.rows && !idle; i += block.count()) {
+      const T* x = source(i);
+      T* y = out(i);
       block.each([&](int thread) {
-        for (index_t v = thread; v < from.vocabulary; v += block.threads())
+        for (index_t v = thread; v < source.vocabulary; v += block.threads())
           scale_number(x[v], y[v], factor);
       });
     }
   }
 };
 template <class Queue>
-void scale_on(const Call& call, const Tensor& from, const Tensor& by, const Tensor& to,
+void scale_on(const Call& call, const Tensor& source, const Tensor& factor, const Tensor& out,
               bool in_place) {
   const Queue queue(call);
-  with_table(call, from, [&](auto* element) {
+  with_table(call, source, [&](auto* element) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(element)>>;
-    const ScaleRows<T> kernel{TableRows<T>(from), TableRows<T>(to), Factor(call, by), in_place};
+    const ScaleRows<T> kernel{TableRows<T>(source), TableRows<T>(out), Factor(call, factor),
+                              in_place};
     const index_t most = queue.on().tuning().blocks;
-    queue.on().launch((std::min)(kernel.from.rows, most), kernel.largest_block, 0, kernel);
+    queue.on().launch((std::min)(kernel.source.rows, most), kernel.largest_block, 0, kernel);
   });
 }
 

@@ -11,26 +11,26 @@ namespace detail {
 
 /// read_counts on the device.
 struct ReadCounts {
-  const double* from;
-  Normalizer* to;
-  GDPO_INLINE void operator()(index_t) const { *to = read_counts(from); }
+  const double* source;
+  Normalizer* out;
+  GDPO_INLINE void operator()(index_t) const { *out = read_counts(source); }
 };
 /// write_counts on the device.
 struct WriteCounts {
-  const Normalizer* from;
-  double* to;
-  GDPO_INLINE void operator()(index_t) const { write_counts(*from, to); }
+  const Normalizer* source;
+  double* out;
+  GDPO_INLINE void operator()(index_t) const { write_counts(*source, out); }
 };
 /// Writes a result as numbers (numbers_of), and its loss as a scalar.
 template <class S>
 struct WriteResult {
-  const LossResult* from;
+  const LossResult* source;
   double* numbers;
   S* loss;
   GDPO_INLINE void operator()(index_t) const {
-    double* to = numbers;
-    for_each_number(*from, WriteNumbers{to});
-    *loss = static_cast<S>(from->loss);
+    double* out = numbers;
+    for_each_number(*source, WriteNumbers{out});
+    *loss = static_cast<S>(source->loss);
   }
 };
 /// Counts of a step: on the CPU they are known now, on the device when a kernel runs.
@@ -38,8 +38,8 @@ template <class Device>
 cuda::DeviceNormalizer device_counts(const Call& call, const Device& device, const Tensor& counts,
                                      Normalizer* memory) {
   if (counts.is_cpu() && !call.on_cpu()) return counts_of(call.function, counts);
-  const double* from = count_numbers(call, counts);
-  launch_each(device, 1, ReadCounts{from, memory});
+  const double* source = count_numbers(call, counts);
+  launch_each(device, 1, ReadCounts{source, memory});
   return cuda::DeviceNormalizer(memory);
 }
 
@@ -131,9 +131,10 @@ std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, const Te
   if (!logp) {
     contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
   }
-  const auto of = logp->scalar_type() == ScalarType::Double ? detail::device_loss_of<Queue, double>
-                                                            : detail::device_loss_of<Queue, float>;
-  return of(function, loss, counts, gradient, GDPO_TORCH_NAMES);
+  const auto compute = logp->scalar_type() == ScalarType::Double
+                           ? detail::device_loss_of<Queue, double>
+                           : detail::device_loss_of<Queue, float>;
+  return compute(function, loss, counts, gradient, GDPO_TORCH_NAMES);
 }
 
 /// Registers the operators above.

@@ -1,8 +1,8 @@
 #pragma once
 // What operators for tensors of a device share: where they run, their memory, and small kernels.
 //
-// Their template parameter `Queue` says where. It is made from the Call of an operator, keeps the
-// device of the tensors current while it lives, and `on()` is the device tag of the kernels
+// Their template parameter `Queue` is where they run. It is made from the Call of an operator and
+// keeps the device of the tensors current while it lives; `on()` is the device tag of the kernels
 // (cuda/device/kernel.hpp). with/torch_stable_cuda.hpp has that of PyTorch's current CUDA stream;
 // tests have one of a simulated grid.
 #include <gdpo/cuda/device/kernel.hpp>
