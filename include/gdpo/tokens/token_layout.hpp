@@ -1,7 +1,9 @@
 #pragma once
 // Where the rows of a batch are, and the checks that all its arrays have one shape.
 #include <algorithm>
+#include <cstring>
 #include <gdpo/tokens/token_batch.hpp>
+#include <limits>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -18,8 +20,8 @@ class TokenLayout {
   index_t longest = 0;  // positions in the longest row
   index_t tokens = 0;   // positions of the batch, masked ones included
   IndexColumn offsets;
-  TokenShape shape;             // of the token arrays; its strides mean nothing
-  const char* shaped = "logp";  // the array of the batch that has it
+  TokenShape shape;         // of the token arrays; its strides mean nothing
+  const char* shaped = "";  // the array that has it, as messages call it: "batch.logp"
 
   RowSpan operator()(index_t row) const {
     if (!offsets) return {row, row * width, width};
@@ -35,9 +37,8 @@ GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
   for (int r = 0; r < own.rank; ++r)
     same = same && r < shape.rank && own.extent[r] == shape.extent[r];
   if (!same) {
-    contract::fail(
-        function, name, contract::shape(own.rank, own.extent),
-        contract::shape(shape.rank, shape.extent) + ", the shape of batch." + layout.shaped);
+    contract::fail(function, name, contract::shape(own.rank, own.extent),
+                   contract::shape(shape.rank, shape.extent) + ", the shape of " + layout.shaped);
   }
 }
 template <class Tokens>
@@ -59,9 +60,8 @@ GDPO_NOINLINE inline void check_rows(const char* function, const char* name, con
   if (!c) return;
   const index_t *own = c.extents(), *shape = layout.shape.extent;
   if (c.rank() == 2 && layout.shape.rank == 3 && (own[0] != shape[0] || own[1] != shape[1])) {
-    contract::fail(
-        function, name, contract::shape(2, own),
-        contract::shape(2, shape) + ", the prompts and completions of batch." + layout.shaped);
+    contract::fail(function, name, contract::shape(2, own),
+                   contract::shape(2, shape) + ", the prompts and completions of " + layout.shaped);
   }
   contract::check_entries(function, name, c.size(), layout.rows);
 }
@@ -98,106 +98,129 @@ GDPO_NOINLINE inline void check_prepared(const char* function, const Prepared& p
                  "a PrepassMemory for each prepared batch that is in use");
 }
 
-/// Whether a call reads batch.logp. One that does not takes a batch without it, whose shape is that
-/// of the first array that is there.
-enum class NeedsLogp : bool { No, Yes };
-
-/// The layout as far as the shapes tell it, with all shapes checked. No array is read, because the
-/// arrays of a device cannot be: `longest` of a packed batch stays 0, and offsets are not checked.
-/// Where there are offsets alone, the number of tokens is not known; it is then the largest one.
-template <class S>
-TokenLayout shape_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
+/// Fills in where the rows of a layout are, from its shape and the offsets.
+GDPO_NOINLINE inline void place_rows(const char* function, const IndexColumn& offsets,
+                                     TokenLayout& layout) {
   using contract::fail, contract::text;
-  check_prepared(function, b.prepared);
-  TokenLayout layout;
-  TokenShape& shape = layout.shape;
-  if (needs == NeedsLogp::Yes) shape = b.logp.shape();
-  if (needs == NeedsLogp::Yes && shape.rank == 0)
-    fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
-  const auto take = [&](const char* name, bool has_elements, const auto& of) {
-    if (shape.rank == 0 && of.rank() > 0 && static_cast<bool>(of) == has_elements)
-      shape = of.shape(), layout.shaped = name;
-  };
-  for (const bool has_elements : {true, false}) {  // an array without elements is the last to ask
-#define GDPO_X(in_batch, ...) take(#in_batch, has_elements, b.in_batch);
-    GDPO_TOKEN_ARRAYS(GDPO_X)
-    GDPO_TOKEN_MARKS(GDPO_X)
-#undef GDPO_X
-  }
-  contract::check_extents(function, contract::Text("batch.") + layout.shaped, shape.rank,
-                          shape.extent);
-  if (shape.rank == 0 && !b.offsets) {
+  const TokenShape& shape = layout.shape;
+  contract::check_extents(function, layout.shaped, shape.rank, shape.extent);
+  if (shape.rank == 0 && !offsets) {
     fail(function, "batch", "no array of tokens and no offsets",
          "a mask, offsets or log-probs, which say how many tokens the rows have");
   }
-  if (shape.rank < 2) {
-    if (!b.offsets || b.offsets.size() == 0) {
+  // The name of the array without "batch.".
+  const char* const dot = std::strchr(layout.shaped, '.');
+  const contract::Text name = dot ? dot + 1 : layout.shaped;
+  if (shape.rank >= 2) {
+    if (offsets) {
       fail(function, "batch.offsets",
-           shape.rank == 0
-               ? contract::Text("no entries")
-               : "none, with packed tokens (" + contract::Text(layout.shaped) + " has rank 1)",
-           "offsets (B + 1)");
-    }
-    const index_t entries = b.offsets.size();
-    contract::check_extents(function, "batch.offsets", 1, &entries);
-    layout.rows = entries - 1;
-    layout.offsets = b.offsets;
-    layout.tokens = shape.rank == 1 ? shape.extent[0] : (std::numeric_limits<index_t>::max)();
-  } else {
-    if (b.offsets) {
-      fail(function, "batch.offsets",
-           "offsets, with padded tokens (" + contract::Text(layout.shaped) + " has rank " +
-               text(index_t{shape.rank}) + ")",
+           "offsets, with padded tokens (" + name + " has rank " + text(index_t{shape.rank}) + ")",
            "none, or tokens of rank 1");
     }
     layout.rows = shape.rank == 2 ? shape.extent[0] : shape.extent[0] * shape.extent[1];
     layout.width = shape.extent[shape.rank - 1];
     layout.longest = layout.rows > 0 ? layout.width : 0;
     layout.tokens = layout.rows * layout.width;
+    return;
   }
-#define GDPO_X(in_batch, ...) check_tokens(function, "batch." #in_batch, b.in_batch, layout);
-  GDPO_TOKEN_ARRAYS(GDPO_X)
-  GDPO_TOKEN_MARKS(GDPO_X)
-#undef GDPO_X
-#define GDPO_X(in_batch, type) check_rows(function, "batch." #in_batch, b.in_batch, layout);
-  GDPO_ROW_COLUMNS(GDPO_X)
-#undef GDPO_X
-  return layout;
+  if (!offsets || offsets.size() == 0) {
+    fail(function, "batch.offsets",
+         shape.rank == 0 ? contract::Text("no entries")
+                         : "none, with packed tokens (" + name + " has rank 1)",
+         "offsets (B + 1)");
+  }
+  const index_t entries = offsets.size();
+  contract::check_extents(function, "batch.offsets", 1, &entries);
+  layout.rows = entries - 1;
+  layout.offsets = offsets;
+  layout.tokens = shape.rank == 1 ? shape.extent[0] : (std::numeric_limits<index_t>::max)();
 }
 
-/// The layout with the offsets read and checked.
-template <class S>
-TokenLayout layout_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
+/// Reads and checks the offsets of a packed batch: `longest`, and `tokens` where there are offsets
+/// alone.
+GDPO_NOINLINE inline void read_offsets(const char* function, TokenLayout& layout) {
   using contract::fail, contract::text;
-  TokenLayout layout = shape_of(function, b, needs);
-  const auto check_masks = [&] {
-    check_mask(function, "batch.mask", b.mask, layout.rows, layout);
-    check_mask(function, "batch.completion_mask", b.completion_mask, layout.rows, layout);
-  };
-  if (!layout.offsets) {
-    check_masks();
-    return layout;
-  }
+  const IndexColumn& offsets = layout.offsets;
+  if (!offsets) return;
   if (layout.shape.rank == 0) {
-    layout.tokens = b.offsets(layout.rows);
+    layout.tokens = offsets(layout.rows);
     contract::check_extents(function, "batch.offsets", 1, &layout.tokens);
   }
-  if (b.offsets(0) != 0 || b.offsets(layout.rows) != layout.tokens) {
+  if (offsets(0) != 0 || offsets(layout.rows) != layout.tokens) {
     fail(function, "batch.offsets",
-         "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
+         "from " + text(offsets(0)) + " to " + text(offsets(layout.rows)),
          "from 0 to " + text(layout.tokens) + ", the number of tokens");
   }
   for (index_t i = 0; i < layout.rows; ++i) {
     // Compared before they are subtracted: their difference could be too large for an index_t.
-    if (b.offsets(i + 1) < b.offsets(i)) {
+    if (offsets(i + 1) < offsets(i)) {
       fail(function, "batch.offsets",
-           "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" +
-               text(i) + "] = " + text(b.offsets(i)),
+           "offsets[" + text(i + 1) + "] = " + text(offsets(i + 1)) + " after offsets[" + text(i) +
+               "] = " + text(offsets(i)),
            "offsets that never decrease");
     }
-    layout.longest = (std::max)(layout.longest, b.offsets(i + 1) - b.offsets(i));
+    layout.longest = (std::max)(layout.longest, offsets(i + 1) - offsets(i));
   }
-  check_masks();
+}
+
+/// Makes the layout of the arrays of a batch as far as their shapes tell it, and checks the shapes.
+///
+/// The shape is `shape`, that of the array `shaped`; where it has rank 0, that of the first array
+/// with elements, or of the first one without. No array is read, because the arrays of a device
+/// cannot be: `longest` of a packed batch stays 0, and offsets are not checked. Where there are
+/// offsets alone, the number of tokens is not known; it is then the largest one.
+///
+/// for_each_array(f) calls f(name, array) for all arrays of tokens, for_each_column(f) likewise for
+/// columns of rows, with the names that messages use.
+template <class ForEachArray, class ForEachColumn>
+TokenLayout layout_of_shapes(const char* function, const TokenShape& shape, const char* shaped,
+                             const IndexColumn& offsets, const ForEachArray& for_each_array,
+                             const ForEachColumn& for_each_column) {
+  TokenLayout layout;
+  layout.shape = shape, layout.shaped = shaped;
+  for (const bool has_elements : {true, false}) {
+    for_each_array([&](const char* name, const auto& array) {
+      if (layout.shape.rank == 0 && array.rank() > 0 && static_cast<bool>(array) == has_elements)
+        layout.shape = array.shape(), layout.shaped = name;
+    });
+  }
+  place_rows(function, offsets, layout);
+  for_each_array(
+      [&](const char* name, const auto& array) { check_tokens(function, name, array, layout); });
+  for_each_column(
+      [&](const char* name, const Column& column) { check_rows(function, name, column, layout); });
+  return layout;
+}
+
+/// Whether a call reads the first array of its batch (batch.logp, batch.values). One that does not
+/// takes a batch without it, whose shape is that of the first array that is there.
+enum class NeedsLogp : bool { No, Yes };
+
+/// layout_of_shapes() of a TokenBatch.
+template <class S>
+TokenLayout shape_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
+  check_prepared(function, b.prepared);
+  const TokenShape shape = needs == NeedsLogp::Yes ? b.logp.shape() : TokenShape{};
+  if (needs == NeedsLogp::Yes && shape.rank == 0)
+    contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
+  return layout_of_shapes(
+      function, shape, "batch.logp", b.offsets,
+      [&](const auto& f) {
+#define GDPO_X(in_batch, ...) f("batch." #in_batch, b.in_batch);
+        GDPO_TOKEN_ARRAYS(GDPO_X)
+        GDPO_TOKEN_MARKS(GDPO_X)
+      },
+      [&](const auto& f) { GDPO_ROW_COLUMNS(GDPO_X) });
+#undef GDPO_X
+}
+
+/// The layout with the offsets read and checked, and the masks looked at.
+template <class S>
+TokenLayout layout_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
+  TokenLayout layout = shape_of(function, b, needs);
+  read_offsets(function, layout);
+  check_mask(function, "batch.mask", b.mask, layout.rows, layout);
+  check_mask(function, "batch.completion_mask", b.completion_mask, layout.rows, layout);
   return layout;
 }
 

@@ -29,10 +29,9 @@ constexpr A mean_over_tokens() {
 template <class S>
 Normalizer count(const ValueBatch<S>& batch) {
   constexpr const char* function = "gdpo::count";
-  detail::check_value_shapes(function, batch, detail::NeedsLogp::No);
   const TokenBatch<S> tokens = detail::tokens_of(batch, true);
   Normalizer n =
-      detail::count_rows(tokens, detail::layout_of(function, tokens, detail::NeedsLogp::No));
+      detail::count_rows(tokens, detail::layout_of(function, batch, detail::NeedsLogp::No));
   n.counted = {tokens.prepared.mask_changes, n.tokens, n.rows};
   return n;
 }
@@ -122,9 +121,7 @@ struct ValueLoss {
     constexpr const char* function = "gdpo::ValueLoss";
     using namespace detail;
     const TokenBatch<S> tokens = tokens_of(batch, clips<S>(clip));
-    check_value_shapes(function, batch, NeedsLogp::Yes);
-    TokenLayout layout = layout_of(function, tokens, NeedsLogp::Yes);
-    layout.shaped = "values";
+    const TokenLayout layout = layout_of(function, batch, NeedsLogp::Yes);
     check_value_loss(function, *this, batch, layout);
     const RowDriver<S, Aggregate> call(function, aggregate, tokens, layout, TokenReads::none(),
                                        normalizer, gradient);

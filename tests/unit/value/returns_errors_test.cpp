@@ -145,7 +145,7 @@ TEST_CASE("returns: offsets that do not fit are named") {
   call.batch.rewards = call.batch.values = gdpo::view(call.tokens.data(), 6);
   call.to_advantages = gdpo::view(call.advantages.data(), 6), call.to_returns = {};
   CHECK(call() ==
-        "batch.offsets: given none, with packed tokens (batch.rewards has rank 1); needed: offsets "
+        "batch.offsets: given none, with packed tokens (rewards has rank 1); needed: offsets "
         "(B + 1)");
   call.offsets = {0, 2, 5}, call.batch.offsets = gdpo::view(call.offsets);
   CHECK(call() == "batch.offsets: given from 0 to 5; needed: from 0 to 6, the number of tokens");
@@ -157,7 +157,7 @@ TEST_CASE("returns: offsets that do not fit are named") {
   padded.batch.offsets = gdpo::view(padded.offsets);
   CHECK(
       padded() ==
-      "batch.offsets: given offsets, with padded tokens (batch.rewards has rank 2); needed: none, "
+      "batch.offsets: given offsets, with padded tokens (rewards has rank 2); needed: none, "
       "or tokens of rank 1");
 }
 

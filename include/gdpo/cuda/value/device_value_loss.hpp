@@ -6,26 +6,13 @@
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
-namespace detail {
-
-/// The layout of a ValueBatch, as far as shapes tell it.
-template <class S>
-gdpo::detail::TokenLayout value_shape_of(const char* function, const ValueBatch<S>& batch,
-                                         gdpo::detail::NeedsLogp needs) {
-  gdpo::detail::check_value_shapes(function, batch, needs);
-  auto layout = gdpo::detail::shape_of(function, gdpo::detail::tokens_of(batch, true), needs);
-  layout.shaped = "values";
-  return layout;
-}
-
-}  // namespace detail
 
 /// Bytes of Scratch that count_into(device, batch, ...) needs: never more than the value loss of
 /// the same batch needs. The number of rows decides; arrays are not read.
 template <class S>
 std::size_t scratch_bytes(const ValueBatch<S>& batch) {
   const auto layout =
-      detail::value_shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
+      gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
   return detail::bytes_of<detail::CountMemory>(detail::RowUnits(layout.rows));
 }
 /// Bytes of Scratch that loss(device, batch, ...) needs. The number of rows decides; arrays are not
@@ -33,7 +20,7 @@ std::size_t scratch_bytes(const ValueBatch<S>& batch) {
 template <class Aggregate, class Metrics, class S>
 std::size_t scratch_bytes(const ValueLoss<Aggregate, Metrics>&, const ValueBatch<S>& batch) {
   const auto layout =
-      detail::value_shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
+      gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
   return detail::bytes_of<detail::TallyMemory<detail::ValueTally>>(detail::RowUnits(layout.rows));
 }
 
@@ -43,7 +30,7 @@ template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Devi
 void count_into(const Device& device, const ValueBatch<S>& batch, Normalizer* on_device,
                 const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
-  const auto layout = detail::value_shape_of(function, batch, gdpo::detail::NeedsLogp::No);
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   const detail::DeviceBatch<S> on(function,
                                   detail::DeviceValues<S>::marks_of(function, batch, layout),
                                   layout, gdpo::detail::TokenReads::none());
@@ -76,7 +63,7 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
               const Scratch& scratch) {
   using Loss = ValueLoss<Aggregate, Metrics>;
   constexpr const char* function = "gdpo::ValueLoss";
-  const auto layout = detail::value_shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   gdpo::detail::check_value_loss(function, loss, batch, layout);
   detail::check_counts(function, loss.aggregate, layout, static_cast<bool>(batch.mask), Prepared{},
                        normalizer);

@@ -27,48 +27,29 @@ struct ValueRow {
       : values(row.logp), old_values(row.old_logp), returns(row.advantages) {}
 };
 
-/// Refuses arrays whose shapes do not fit, under the names of the ValueBatch. After this,
-/// layout_of() and shape_of() of tokens_of() can only find fault with what has the same name in
-/// both batches.
+/// The layout of a ValueBatch as far as the shapes tell it (layout_of_shapes).
 template <class S>
-void check_value_shapes(const char* function, const ValueBatch<S>& b, NeedsLogp needs) {
-  using contract::fail, contract::Text;
-  TokenLayout layout;
-  TokenShape& shape = layout.shape;
-  layout.shaped = "values";
-  if (needs == NeedsLogp::Yes) shape = b.values.shape();
-  if (needs == NeedsLogp::Yes && shape.rank == 0)
-    fail(function, "batch.values", "no array", "the values of the critic that is trained");
-  const auto for_each = [&](const auto& f) {
-    f("batch.values", b.values), f("batch.old_values", b.old_values);
-    f("batch.returns", b.returns), f("batch.mask", b.mask);
-  };
-  for (const bool has_elements : {true, false}) {  // an array without elements is the last to ask
-    for_each([&](const char* name, const auto& of) {
-      if (shape.rank == 0 && of.rank() > 0 && static_cast<bool>(of) == has_elements)
-        shape = of.shape(), layout.shaped = name + sizeof "batch";
-    });
+TokenLayout shape_of(const char* function, const ValueBatch<S>& b, NeedsLogp needs) {
+  const TokenShape shape = needs == NeedsLogp::Yes ? b.values.shape() : TokenShape{};
+  if (needs == NeedsLogp::Yes && shape.rank == 0) {
+    contract::fail(function, "batch.values", "no array",
+                   "the values of the critic that is trained");
   }
-  if (shape.rank == 0) return;  // there are offsets alone, or nothing: both have one name
-  contract::check_extents(function, Text("batch.") + layout.shaped, shape.rank, shape.extent);
-  const bool packed = shape.rank == 1;
-  if (packed && (!b.offsets || b.offsets.size() == 0)) {
-    fail(function, "batch.offsets",
-         "none, with packed tokens (" + Text(layout.shaped) + " has rank 1)", "offsets (B + 1)");
-  }
-  if (!packed && b.offsets) {
-    fail(function, "batch.offsets",
-         "offsets, with padded tokens (" + Text(layout.shaped) + " has rank " +
-             Text(index_t{shape.rank}) + ")",
-         "none, or tokens of rank 1");
-  }
-  for_each([&](const char* name, const auto& of) { check_tokens(function, name, of, layout); });
-  const index_t entries = packed ? b.offsets.size() : 0;
-  contract::check_extents(function, "batch.offsets", 1, &entries);
-  layout.rows = packed            ? entries - 1
-                : shape.rank == 2 ? shape.extent[0]
-                                  : shape.extent[0] * shape.extent[1];
-  check_rows(function, "batch.row_weights", b.row_weights, layout);
+  return layout_of_shapes(
+      function, shape, "batch.values", b.offsets,
+      [&](const auto& f) {
+        f("batch.values", b.values), f("batch.old_values", b.old_values);
+        f("batch.returns", b.returns), f("batch.mask", b.mask);
+      },
+      [&](const auto& f) { f("batch.row_weights", b.row_weights); });
+}
+/// The layout with the offsets read and checked, and the mask looked at.
+template <class S>
+TokenLayout layout_of(const char* function, const ValueBatch<S>& b, NeedsLogp needs) {
+  TokenLayout layout = shape_of(function, b, needs);
+  read_offsets(function, layout);
+  check_mask(function, "batch.mask", b.mask, layout.rows, layout);
+  return layout;
 }
 
 /// Whether a clip of this size holds anything in a batch of S; no clip reads no old values.
