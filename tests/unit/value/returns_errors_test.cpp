@@ -155,10 +155,9 @@ TEST_CASE("returns: offsets that do not fit are named") {
   CHECK(call().find("batch.offsets: given offsets[2] = 6 after offsets[1] = 7") == 0);
   Call padded;
   padded.batch.offsets = gdpo::view(padded.offsets);
-  CHECK(
-      padded() ==
-      "batch.offsets: given offsets, with padded tokens (rewards has rank 2); needed: none, "
-      "or tokens of rank 1");
+  CHECK(padded() ==
+        "batch.offsets: given offsets, with padded tokens (rewards has rank 2); needed: none, "
+        "or tokens of rank 1");
 }
 
 TEST_CASE("returns: missing arrays are named, arrays that are not read are not needed") {
