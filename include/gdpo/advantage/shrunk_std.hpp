@@ -106,7 +106,7 @@ struct ShrunkStd {
     const GroupSpreads::Count& n = counted(spreads);
     if (n.groups < 2 || math::is_zero(spreads.shares)) return math::infinity;
     const auto dof = static_cast<double>(n.dof), dof_squares = static_cast<double>(n.dof_squares);
-    // q and p in units of m^ ^2.
+    // Q / M^2 and P / M^2 of the derivation above.
     const double q = mul(dof, spreads.shares), square = mul(dof, dof),
                  p = (square - mul(dof_squares + mul(2.0, dof), q)) / (square - dof_squares);
     if (!(q > p)) return math::infinity;

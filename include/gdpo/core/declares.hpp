@@ -14,7 +14,7 @@
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-// Policies of two rooms declare this flag: a baseline or scale, and a rule that shapes rewards.
+// Declared by baselines and scales (advantage/) and by rules that shape rewards (update/).
 GDPO_DECLARED(reads_tokens);
 }  // namespace detail
 GDPO_END_NAMESPACE

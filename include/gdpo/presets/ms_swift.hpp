@@ -15,7 +15,7 @@ GDPO_BEGIN_NAMESPACE
 /// beta and give the KL of each row as RewardBatch::penalty.
 namespace ms_swift {
 inline constexpr const char* version = "modelscope/ms-swift@3602360a";
-/// The release whose own functions these presets have been run beside.
+/// The release that these presets were last tested against.
 inline constexpr const char* release = "ms-swift 4.6.0";
 
 namespace detail {

@@ -14,7 +14,7 @@ GDPO_BEGIN_NAMESPACE
 /// infinite reward counts as 0.
 namespace trl {
 inline constexpr const char* version = "huggingface/trl@f2cd5771";
-/// The release whose own functions these presets have been run beside.
+/// The release that these presets were last tested against.
 inline constexpr const char* release = "trl 1.16.0";
 
 namespace detail {

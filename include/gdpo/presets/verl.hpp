@@ -15,7 +15,7 @@ GDPO_BEGIN_NAMESPACE
 /// (broadcast_into). The estimator is chosen by algorithm.adv_estimator.
 namespace verl {
 inline constexpr const char* version = "verl-project/verl@1dda039b";
-/// The release whose own functions these presets have been run beside.
+/// The release that these presets were last tested against.
 inline constexpr const char* release = "verl 0.9.1";
 
 /// masked_whiten, for whiten_into(): it divides by sqrt(var + 1e-8), and adds 1e-8 to the count of

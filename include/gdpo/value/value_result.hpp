@@ -26,7 +26,7 @@ struct ValueMetrics {
 
   Metric loss;   ///< L, before the weight of the row.
   Metric value;  ///< v, the prediction of the critic that is trained.
-  Metric error;  ///< v - R: positive where the critic promises too much.
+  Metric error;  ///< v - R: positive where the critic overestimates the return.
   /// 1 where the clipped square is strictly larger, so that the token has no gradient; else 0.
   Metric clip_fraction;
   Moments returns;            ///< Mean and spread of R.

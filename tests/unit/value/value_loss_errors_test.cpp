@@ -12,7 +12,7 @@ namespace {
 using namespace value_cases;
 using Batch = gdpo::ValueBatch<float>;
 
-/// A valid call of 2 rows of 3 tokens, to be spoiled.
+/// A valid call of 2 rows of 3 tokens, to be nan_flags.
 struct Call {
   std::vector<float> numbers = std::vector<float>(64, 0.5F),
                      gradient = std::vector<float>(64, -7.0F);
@@ -44,11 +44,11 @@ struct Call {
   }
   std::string message() { return message(loss); }
 };
-/// The message after `spoil` has changed a valid call.
+/// The message after `write_nan` has changed a valid call.
 template <class Spoil>
-std::string after(const Spoil& spoil) {
+std::string after(const Spoil& write_nan) {
   Call call;
-  spoil(call);
+  write_nan(call);
   return call.message();
 }
 

@@ -130,11 +130,11 @@ struct ThreadTotals {
 
 /// One input at the tokens of a segment: how often it is not finite, and where first. Also which
 /// results (1 or 0) are NaN because of any input of the segment.
-struct Census {
+struct NonFiniteScan {
   int count = 0, first = INT_MAX;
   int surrogate = 0, kl = 0, kl_loss = 0, unused = 0;
 
-  GDPO_INLINE void add(const Census& o) {
+  GDPO_INLINE void add(const NonFiniteScan& o) {
     count += o.count, first = o.first < first ? o.first : first;
     surrogate |= o.surrogate, kl |= o.kl, kl_loss |= o.kl_loss;
   }

@@ -149,12 +149,12 @@ class LossKernel {
       double weight = weight_of(loss, batch, i, counted.tokens, normalizer);
       if (math::not_finite(weight))
         gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
-      Row& of = state.row;
-      of.at = at;
-      of.tokens = counted.tokens, of.completion = counted.completion, of.first = counted.first;
-      of.weight = weight, of.counts = weight != 0;
-      of.advantage = advantage, of.advantages = advantages;
-      of.row_advantage = static_cast<C>(advantages.mean);
+      Row& row = state.row;
+      row.at = at;
+      row.tokens = counted.tokens, row.completion = counted.completion, row.first = counted.first;
+      row.weight = weight, row.counts = weight != 0;
+      row.advantage = advantage, row.advantages = advantages;
+      row.row_advantage = static_cast<C>(advantages.mean);
       state.sums = RowSums{};
       state.sums.advantage = !batch.token_advantages && !math::is_zero(static_cast<C>(advantage));
     });
@@ -166,11 +166,11 @@ class LossKernel {
     if constexpr (Shape::plain) {
       const RowSpan at = batch.span(i);
       const int length = at.length < ahead ? static_cast<int>(at.length) : ahead;
-      const auto array = [&](const auto& tokens, auto of) {
-        constexpr int line = 128 / sizeof of;
+      const auto array = [&](const auto& tokens, auto element) {
+        constexpr int line = 128 / sizeof element;
         if (!tokens) return;
         const auto* const first =
-            static_cast<const decltype(of)*>(tokens.data) + tokens.first(at.row, at.begin);
+            static_cast<const decltype(element)*>(tokens.data) + tokens.first(at.row, at.begin);
         for (int t = thread * line; t < length; t += block.threads() * line) prefetch(first + t);
       };
       array(batch.mask, static_cast<unsigned char>(0));
@@ -189,7 +189,7 @@ class LossKernel {
       Terms::finish(loss.kl, static_cast<bool>(batch.kl_weights), sums);
       Tally& tally = state.tally;
       if (row.counts) {
-        tally.policy_loss += math::mul(row.weight, sums.of[of_metric<&LossMetrics::surrogate>]);
+        tally.policy_loss += math::mul(row.weight, sums.sum[of_metric<&LossMetrics::surrogate>]);
         tally.kl_loss += math::mul(row.weight, sums.kl_loss);
       }
       tally.tokens += static_cast<double>(row.tokens);
@@ -273,9 +273,9 @@ class LossKernel {
       return mine;
     });
     const auto totals = accumulated.totals();
-    const bool needs_census = totals.needs_census() ||
-                              math::not_finite(static_cast<C>(row.advantage)) ||
-                              (Level::of_segment && math::is_nan(of_segment.log_ratio));
+    const bool needs_scan = totals.needs_scan() ||
+                            math::not_finite(static_cast<C>(row.advantage)) ||
+                            (Level::of_segment && math::is_nan(of_segment.log_ratio));
     block.each([&](int thread) {
       if (thread == 0) {
         totals.add_to(state.sums);
@@ -285,13 +285,13 @@ class LossKernel {
         if (thread == block.threads() - 1) accumulated.add_ranges_to(state.tally);
       }
     });
-    const bool spoils = needs_census && census(block, state, row, begin, end, of_segment);
+    const bool any_nan = needs_scan && scan_non_finite(block, state, row, begin, end, of_segment);
     if constexpr (Terms::shares) {
-      const double shared = spoils ? math::nan() : totals.sum[Terms::shared];
+      const double shared = any_nan ? math::nan() : totals.sum[Terms::shared];
       spread(block, row, begin, end, of_segment,
              of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
     }
-    if (spoils && gradient) spoil(block, row, begin, end, of_segment);
+    if (any_nan && gradient) write_nan(block, row, begin, end, of_segment);
   }
 
   /// Adds the terms of one token to `sums` and `ranges` and returns its derivatives.
@@ -324,28 +324,28 @@ class LossKernel {
   /// Counts the inputs of a segment that are not finite, and sets to NaN the sums that they make
   /// NaN. Returns whether some gradient of the segment is NaN.
   template <class Block>
-  GDPO_DEVICE bool census(Block& block, State& state, const Row& row, int begin, int end,
-                          const SegmentRatio& of_segment) const {
-    Census found;
+  GDPO_DEVICE bool scan_non_finite(Block& block, State& state, const Row& row, int begin, int end,
+                                   const SegmentRatio& of_segment) const {
+    NonFiniteScan found;
     // One input at a time: the pass is rare, and counting all inputs at once would take registers
     // from the loops that are not.
     for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {
       const auto input = gdpo::detail::input_counter(i);
-      found = block.template reduce<Census>([&](int thread) {
-        Census mine;
+      found = block.template reduce<NonFiniteScan>([&](int thread) {
+        NonFiniteScan mine;
         for (int t = begin + thread; t < end; t += block.threads()) {
           if (!valid(row, t)) continue;
           const auto token = token_at(row, t);
           Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
-          const auto see = [&](NonFinite NonFiniteInputs::*of) {
-            if (of != input) return;
+          const auto see = [&](NonFinite NonFiniteInputs::*counter) {
+            if (counter != input) return;
             mine.count += 1;
             mine.first = t < mine.first ? t : mine.first;
           };
-          const auto spoiled =
-              Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
-          mine.surrogate |= spoiled.surrogate, mine.kl |= spoiled.kl,
-              mine.kl_loss |= spoiled.kl_loss;
+          const auto nan_flags =
+              Terms::scan_non_finite(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
+          mine.surrogate |= nan_flags.surrogate, mine.kl |= nan_flags.kl,
+              mine.kl_loss |= nan_flags.kl_loss;
         }
         return mine;
       });
@@ -357,8 +357,8 @@ class LossKernel {
     }
     block.each([&](int thread) {
       if (thread != 0) return;
-      if (found.surrogate) state.sums.of[of_metric<&LossMetrics::surrogate>] = math::nan();
-      if (found.kl) state.sums.of[of_metric<&LossMetrics::kl>] = math::nan();
+      if (found.surrogate) state.sums.sum[of_metric<&LossMetrics::surrogate>] = math::nan();
+      if (found.kl) state.sums.sum[of_metric<&LossMetrics::kl>] = math::nan();
       if (found.kl_loss) state.sums.kl_loss = math::nan();
     });
     return found.surrogate || found.kl_loss;
@@ -366,15 +366,15 @@ class LossKernel {
 
   /// Writes NaN into the gradient of the tokens whose own inputs make it NaN.
   template <class Block>
-  GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end,
-                         const SegmentRatio& of_segment) const {
+  GDPO_DEVICE void write_nan(Block& block, const Row& row, int begin, int end,
+                             const SegmentRatio& of_segment) const {
     block.each([&](int thread) {
       for (int t = begin + thread; t < end; t += block.threads()) {
         if (!valid(row, t)) continue;
         const auto token = token_at(row, t);
         Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
         const auto ignore = [](NonFinite NonFiniteInputs::*) {};
-        if (!Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore)
+        if (!Terms::scan_non_finite(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore)
                  .gradient())
           continue;
         gradient.at(gradient.first(row.at.row, row.at.begin), t) = math::nan<S>();
@@ -389,8 +389,8 @@ class LossKernel {
     const DeviceBatch<S>& batch;
     RowSpan row;
     index_t t;
-    GDPO_INLINE PlainToken(const DeviceBatch<S>& of, const RowSpan& at, index_t number)
-        : batch(of), row(at), t(number) {}
+    GDPO_INLINE PlainToken(const DeviceBatch<S>& from_batch, const RowSpan& span, index_t token)
+        : batch(from_batch), row(span), t(token) {}
     GDPO_INLINE Token<C> load(bool, C advantage, C row_advantage) const {
       Token<C> x{};
       x.logp = read(batch.logp), x.old_logp = read(batch.old_logp);

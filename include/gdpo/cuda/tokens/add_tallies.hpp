@@ -21,7 +21,7 @@ struct Spans {
 template <class Tallies, class Block>
 GDPO_DEVICE void copy_tallies(Block& block, Tallies* to, const Tallies* from, int n) {
   struct alignas(8) Word {
-    unsigned char of[8];
+    unsigned char byte[8];
   };
   constexpr int words = sizeof(Tallies) / sizeof(Word);
   static_assert(sizeof(Tallies) == words * sizeof(Word), "a tally is copied in words");

@@ -73,8 +73,8 @@ struct SumCounts {
 /// Scratch arrays of count_into().
 struct CountMemory {
   Counts* units;
-  CountMemory(ScratchCursor& cursor, const RowUnits& of)
-      : units(cursor.take<Counts>(of.reserved())) {}
+  CountMemory(ScratchCursor& cursor, const RowUnits& row_units)
+      : units(cursor.take<Counts>(row_units.reserved())) {}
 };
 /// Launches the kernels of count_into().
 template <class Device, class S>

@@ -80,16 +80,16 @@ template <class S, std::size_t Bytes = quad_size * sizeof(S)>
 struct Quad;
 template <class S>
 struct alignas(4) Quad<S, 4> {
-  S of[quad_size];
+  S element[quad_size];
 };
 template <class S>
 struct alignas(16) Quad<S, 16> {
-  S of[quad_size];
+  S element[quad_size];
 };
 template <class S>
 struct Quad<S, 32> {  // two accesses of 16 bytes
   struct alignas(16) Two {
-    S of[2];
+    S element[2];
   };
   Two low, high;
 };
@@ -100,10 +100,11 @@ GDPO_INLINE void load_quad(const S* p, bool whole, int n, S* to) {
   if (whole) {
     if constexpr (sizeof(S) == 8) {
       const auto x = *reinterpret_cast<const Quad<S>*>(p);
-      to[0] = x.low.of[0], to[1] = x.low.of[1], to[2] = x.high.of[0], to[3] = x.high.of[1];
+      to[0] = x.low.element[0], to[1] = x.low.element[1], to[2] = x.high.element[0],
+      to[3] = x.high.element[1];
     } else {
       const auto x = *reinterpret_cast<const Quad<S>*>(p);
-      for (int j = 0; j < quad_size; ++j) to[j] = x.of[j];
+      for (int j = 0; j < quad_size; ++j) to[j] = x.element[j];
     }
   } else {
     for (int j = 0; j < quad_size; ++j) to[j] = j < n ? p[j] : S(0);
@@ -168,7 +169,7 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
       for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
         if (aligned && t + at_once <= length) {
           const auto words = *reinterpret_cast<const Quad<std::uint32_t>*>(mask + t);
-          for (int j = 0; j < quad_size; ++j) mine.add_tokens(nonzero_bytes(words.of[j]), t);
+          for (int j = 0; j < quad_size; ++j) mine.add_tokens(nonzero_bytes(words.element[j]), t);
         } else {
           const int end = t + at_once < length ? t + at_once : length;
           for (int i = t; i < end; ++i) mine.add_tokens(mask[i] != 0, i);

@@ -55,9 +55,9 @@ struct DeviceReturns {
   GDPO_INLINE bool valid(const gdpo::detail::RowSpan& at, index_t t) const {
     return !mask || mask.at(mask.first(at.row, at.begin), t) != 0;
   }
-  GDPO_INLINE static double at(const DeviceTokens<S>& of, const gdpo::detail::RowSpan& row,
+  GDPO_INLINE static double at(const DeviceTokens<S>& tokens, const gdpo::detail::RowSpan& row,
                                index_t t) {
-    return of ? static_cast<double>(of.at(of.first(row.row, row.begin), t)) : 0.0;
+    return tokens ? static_cast<double>(tokens.at(tokens.first(row.row, row.begin), t)) : 0.0;
   }
 };
 
@@ -207,7 +207,7 @@ struct ScanReturns {
 struct ReturnUnits {
   static constexpr int most = 1024;
   int rows, rows_a_unit, count;
-  explicit ReturnUnits(index_t of) : rows(static_cast<int>(of)) {
+  explicit ReturnUnits(index_t n_rows) : rows(static_cast<int>(n_rows)) {
     rows_a_unit = rows > 0 ? (rows - 1) / most + 1 : 1;
     count = rows > 0 ? (rows - 1) / rows_a_unit + 1 : 0;
   }

@@ -80,9 +80,9 @@ struct ThreadValues {
 
 /// The inputs of a row that are not finite: how many, and the first token that has one. In the
 /// order values, old_values, returns.
-struct ValueCensus {
+struct ValueNonFiniteScan {
   int count[3] = {}, first[3] = {INT_MAX, INT_MAX, INT_MAX};
-  GDPO_INLINE void add(const ValueCensus& o) {
+  GDPO_INLINE void add(const ValueNonFiniteScan& o) {
     for (int i = 0; i < 3; ++i) {
       count[i] += o.count[i], first[i] = o.first[i] < first[i] ? o.first[i] : first[i];
     }
@@ -201,15 +201,15 @@ class ValueKernel {
         if (!about.near_enough(tokens)) about = centered(block, at, about.about_means(tokens));
       }
     }
-    ValueCensus found;
+    ValueNonFiniteScan found;
     if (math::not_finite(sums.sum[gdpo::detail::value_of_error]) ||
         math::not_finite(sums.old_value)) {
-      found =
-          block.template reduce<ValueCensus>([&](int thread) { return census(block, at, thread); });
+      found = block.template reduce<ValueNonFiniteScan>(
+          [&](int thread) { return scan_non_finite(block, at, thread); });
     }
     block.each([&](int thread) {
       gdpo::detail::ValueSums row;
-      for (int q = 0; q < Accumulated::quantities; ++q) row.of[q] = sums.sum[q];
+      for (int q = 0; q < Accumulated::quantities; ++q) row.sum[q] = sums.sum[q];
       row.clipped = static_cast<double>(sums.clipped);
       // The parts of a tally lie apart, so a warp can take each of them.
       for (int part = 0; part < 6; ++part) {
@@ -218,7 +218,7 @@ class ValueKernel {
       }
       if (thread != 0) return;
       tally.add_row(tokens);
-      if (weight != 0) tally.loss += math::mul(weight, row.of[gdpo::detail::value_of_loss]);
+      if (weight != 0) tally.loss += math::mul(weight, row.sum[gdpo::detail::value_of_loss]);
       ValueNonFinite& counters = tally.metrics.non_finite;
       if (!known) gdpo::detail::note(counters.weights, i, -1);
       const auto add = [&](NonFinite& counter, int k) {
@@ -301,12 +301,12 @@ class ValueKernel {
         for (int j = 0; j < quad_size; ++j) {
           if (!four.valid[j]) continue;
           const double target = static_cast<double>(four.target[j]);
-          const double of[2] = {target, target - static_cast<double>(four.value[j])};
+          const double quantity[2] = {target, target - static_cast<double>(four.value[j])};
           for (int q = 0; q < CenteredSums::quantities; ++q) {
-            const double d = of[q] - about.center[q];
+            const double d = quantity[q] - about.center[q];
             mine.rest[q] += d, mine.square[q] += math::mul(d, d);
-            mine.low[q] = (math::min)(mine.low[q], of[q]);
-            mine.high[q] = (math::max)(mine.high[q], of[q]);
+            mine.low[q] = (math::min)(mine.low[q], quantity[q]);
+            mine.high[q] = (math::max)(mine.high[q], quantity[q]);
           }
         }
       });
@@ -321,8 +321,9 @@ class ValueKernel {
 
   /// What this thread's tokens have of inputs that are not finite.
   template <class Block>
-  GDPO_DEVICE ValueCensus census(const Block& block, const RowSpan& at, int thread) const {
-    ValueCensus mine;
+  GDPO_DEVICE ValueNonFiniteScan scan_non_finite(const Block& block, const RowSpan& at,
+                                                 int thread) const {
+    ValueNonFiniteScan mine;
     for_each_quad(block, at, thread, [&](int t, const FourTokens& four) {
       for (int j = 0; j < quad_size; ++j) {
         if (!four.valid[j]) continue;

@@ -27,8 +27,8 @@ GDPO_DEVICE inline float token_gradient(const Loss& loss, const Source& source, 
       Terms::template gradient<General>(slopes, true, static_cast<float>(weight));
   // As in the loss call, an input that is not finite makes the gradient NaN if the loss reads it.
   // The formulas may lose a NaN on the way, so the inputs are checked.
-  const auto non_finite = Terms::census(loss.level, loss.kl, loss.factor, no_segment, source, x,
-                                        [](NonFinite NonFiniteInputs::*) {});
+  const auto non_finite = Terms::scan_non_finite(loss.level, loss.kl, loss.factor, no_segment,
+                                                 source, x, [](NonFinite NonFiniteInputs::*) {});
   return non_finite.gradient() ? math::nan<float>() : gradient;
 }
 

@@ -106,7 +106,7 @@ class RowLoss {
     }
     Terms::finish(kls_, row.kl_weights, sums);
     if (weighed.counts()) {
-      tally_.policy_loss += math::mul(weighed.weight, sums.of[of_metric<&LossMetrics::surrogate>]);
+      tally_.policy_loss += math::mul(weighed.weight, sums.sum[of_metric<&LossMetrics::surrogate>]);
       tally_.kl_loss += math::mul(weighed.weight, sums.kl_loss);
     }
     return sums;
@@ -257,10 +257,10 @@ class RowLoss {
     const auto block_totals = totals(span.row, sums);
     block_totals.add_to(row_sums);
     shared += block_totals.sum[Terms::shared];
-    const bool all_finite = !block_totals.needs_census() &&
+    const bool all_finite = !block_totals.needs_scan() &&
                             !math::not_finite(static_cast<C>(span.row.advantage)) &&
                             !(Level::of_segment && math::is_nan(of_segment.log_ratio));
-    if (!all_finite) census(span, begin, end, of_segment, row_sums, shared);
+    if (!all_finite) scan_non_finite(span, begin, end, of_segment, row_sums, shared);
   }
 
   /// The first loop of a block computes the ratios of the tokens themselves and adds their metrics.
@@ -399,8 +399,8 @@ class RowLoss {
   /// Looks one by one at the tokens of a block in which some input may not be finite. It counts
   /// such inputs in the tally, and writes NaN to the sums and gradients that have to be NaN because
   /// of them.
-  GDPO_COLD void census(const TokenSpan<S>& span, index_t begin, index_t end,
-                        const SegmentRatio& of_segment, RowSums& sums, double& shared) {
+  GDPO_COLD void scan_non_finite(const TokenSpan<S>& span, index_t begin, index_t end,
+                                 const SegmentRatio& of_segment, RowSums& sums, double& shared) {
     using OneToken = TokenTerms<C, Loss>;
     const TokenRow<S>& row = span.row;
     for (index_t t = begin; t < end; ++t) {
@@ -408,13 +408,13 @@ class RowLoss {
       Token<C> x;
       TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
                                                 row_advantage_);
-      const auto spoiled =
-          OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
-                           NoteAt{tally_.non_finite, row.row, t});
-      if (spoiled.surrogate) sums.of[of_metric<&LossMetrics::surrogate>] = math::nan();
-      if (spoiled.kl) sums.of[of_metric<&LossMetrics::kl>] = math::nan();
-      if (spoiled.kl_loss) sums.kl_loss = math::nan();
-      if (!spoiled.gradient()) continue;
+      const auto nan_flags =
+          OneToken::scan_non_finite(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
+                                    NoteAt{tally_.non_finite, row.row, t});
+      if (nan_flags.surrogate) sums.sum[of_metric<&LossMetrics::surrogate>] = math::nan();
+      if (nan_flags.kl) sums.sum[of_metric<&LossMetrics::kl>] = math::nan();
+      if (nan_flags.kl_loss) sums.kl_loss = math::nan();
+      if (!nan_flags.gradient()) continue;
       if constexpr (shares) {
         shared = span.scratch[t] = math::nan();
       } else {

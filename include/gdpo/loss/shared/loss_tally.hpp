@@ -70,9 +70,9 @@ GDPO_INLINE math::ExpParts<V> parts_of_ratio(const V& x) {
 
 /// Sums over the valid tokens of one row, before the row's weight.
 struct RowSums {
-  double of[quantities] = {};  ///< By place; a share is the number of its tokens.
-  double kl_loss = 0;          ///< The sum of beta * kl over all KL terms.
-  bool advantage = false;      ///< Some token has an advantage that is not 0.
+  double sum[quantities] = {};  ///< By place; a share is the number of its tokens.
+  double kl_loss = 0;           ///< The sum of beta * kl over all KL terms.
+  bool advantage = false;       ///< Some token has an advantage that is not 0.
 };
 
 /// Sums over rows: those of one unit, or of a whole call.
@@ -103,7 +103,7 @@ struct Tally {
     tokens += static_cast<double>(n);
     const Lanes count = Lanes::all(n > 0 ? static_cast<double>(n) : 1.0);
     for (int q = 0; means && q < quantities; q += lanes) {
-      const Lanes x = Lanes::load(row.of + q), mean = x / count;
+      const Lanes x = Lanes::load(row.sum + q), mean = x / count;
       add(q, x, mean, mean, mean);
     }
     add_row(row, n, completion, truncated, positive);
@@ -111,7 +111,7 @@ struct Tally {
   // The same in parts, so that the threads of a device can each add one: quantity q of a row, and
   // what is no quantity.
   GDPO_INLINE void add_quantity(int q, const RowSums& row, index_t n) {
-    const double x = row.of[q], mean = x / (n > 0 ? static_cast<double>(n) : 1.0);
+    const double x = row.sum[q], mean = x / (n > 0 ? static_cast<double>(n) : 1.0);
     sum[q] += x, row_sum[q] += mean;
     row_min[q] = (math::min)(row_min[q], mean), row_max[q] = (math::max)(row_max[q], mean);
   }

@@ -21,7 +21,7 @@ struct SegmentRatio {
   GDPO_INLINE void add_to(RowSums& row, Tally& tally) const {
     if (n == 0) return;
     constexpr int q = of_metric<&LossMetrics::ratio>;
-    row.of[q] += math::mul(n, ratio);
+    row.sum[q] += math::mul(n, ratio);
     tally.min[q] = (math::min)(tally.min[q], ratio);
     tally.max[q] = (math::max)(tally.max[q], ratio);
   }
@@ -152,19 +152,19 @@ struct TokenTerms {
   struct Totals {
     double sum[sums_of_tokens] = {}, count[advantages + 1] = {};
 
-    /// Whether some input may not be finite, so that census() has to look at each token.
+    /// Whether some input may not be finite, so that scan_non_finite() has to look at each token.
     ///
     /// An infinite log-prob need not make a KL term infinite, because e^x saturates; in K3 it gives
     /// about e^80 = 5e34 or more, far above the limit here.
-    GDPO_INLINE bool needs_census() const {
+    GDPO_INLINE bool needs_scan() const {
       constexpr double huge = 1e20;
       return math::not_finite(sum[inputs] + sum[of_metric<&M::approx_kl_k1>]) ||
              (has_kl &&
               (!(math::abs(sum[of_metric<&M::kl>]) < huge) || !(math::abs(sum[kl_loss]) < huge)));
     }
     GDPO_INLINE void add_to(RowSums& row) const {
-      for (int q = 0; q < token_sums; ++q) row.of[q] += sum[q];
-      for (int k = 0; k < token_counts; ++k) row.of[measured + k] += count[k];
+      for (int q = 0; q < token_sums; ++q) row.sum[q] += sum[q];
+      for (int k = 0; k < token_counts; ++k) row.sum[measured + k] += count[k];
       row.kl_loss += sum[kl_loss];
       row.advantage = row.advantage || count[advantages] > 0;
     }
@@ -172,14 +172,14 @@ struct TokenTerms {
   /// Completes the sums of a row after its last token. `kl_weights` says that the batch has them.
   GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
     if constexpr (!several_kl) {
-      if (!kl_weights) row.kl_loss = row.of[of_metric<&M::kl>];
+      if (!kl_weights) row.kl_loss = row.sum[of_metric<&M::kl>];
       for_each_kl(kls, [&](const auto& kl) {
         row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss);
       });
     }
-    row.of[of_metric<&M::loss>] = row.of[of_metric<&M::surrogate>] + row.kl_loss;
-    row.of[of_metric<&M::clip_fraction>] =
-        row.of[of_metric<&M::clip_fraction_low>] + row.of[of_metric<&M::clip_fraction_high>];
+    row.sum[of_metric<&M::loss>] = row.sum[of_metric<&M::surrogate>] + row.kl_loss;
+    row.sum[of_metric<&M::clip_fraction>] =
+        row.sum[of_metric<&M::clip_fraction_low>] + row.sum[of_metric<&M::clip_fraction_high>];
   }
 
   /// Adds x to the sum at valid tokens, and nothing at the others. With AVX-512 the sum is selected
@@ -371,7 +371,7 @@ struct TokenTerms {
   }
 
   /// Which results of a token are NaN because of its inputs.
-  struct Spoiled {
+  struct NanFlags {
     bool surrogate = false, kl = false, kl_loss = false;
     GDPO_INLINE bool gradient() const { return surrogate || kl_loss; }
   };
@@ -383,9 +383,10 @@ struct TokenTerms {
   /// lost on its way through them.
   GDPO_CALLS_ANY
   template <class From, class See>
-  GDPO_INLINE static Spoiled census(const Level& level, const Kls& kls, const Factors& factors,
-                                    const SegmentRatio& of_segment, const From& from, Token<V>& x,
-                                    const See& see) {
+  GDPO_INLINE static NanFlags scan_non_finite(const Level& level, const Kls& kls,
+                                              const Factors& factors,
+                                              const SegmentRatio& of_segment, const From& from,
+                                              Token<V>& x, const See& see) {
     static_assert(L::width == 1, "a token at a time");
     using math::is_nan, math::not_finite;
     const auto check = [&](V value, NonFinite NonFiniteInputs::*counter) {
@@ -406,9 +407,9 @@ struct TokenTerms {
       check(w, &NonFiniteInputs::weights);
       return not_finite(w) ? V(0) : w;
     };
-    Spoiled spoiled;
+    NanFlags nan_flags;
     const V w = weight(weight_of<General>(factors, from, x));
-    spoiled.surrogate =
+    nan_flags.surrogate =
         w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
                       (Level::of_segment && is_nan(of_segment.log_ratio)));
     const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weights()) : V(1);
@@ -416,12 +417,12 @@ struct TokenTerms {
     for_each_kl(kls, [&](const auto& kl) {
       if (kl.beta == 0) return;
       if (is_nan(x.logp - other_logp(kl.against, x))) {
-        if (first) spoiled.kl = true;
-        if (wk != V(0)) spoiled.kl_loss = true;
+        if (first) nan_flags.kl = true;
+        if (wk != V(0)) nan_flags.kl_loss = true;
       }
       first = false;
     });
-    return spoiled;
+    return nan_flags;
   }
 
  private:

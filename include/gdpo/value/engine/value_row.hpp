@@ -71,27 +71,27 @@ class RowValueLoss {
                    });
       const double error = total_of(lanes, &Sums::error), loss = total_of(lanes, &Sums::loss);
       const double inputs = clips_ ? total_of(lanes, &Sums::old_value) : 0.0;
-      sums.of[value_of_loss] += loss, sums.of[value_of_error] += error;
+      sums.sum[value_of_loss] += loss, sums.sum[value_of_error] += error;
       if constexpr (Metrics::means) {
-        sums.of[value_of_value] += total_of(lanes, &Sums::value);
+        sums.sum[value_of_value] += total_of(lanes, &Sums::value);
         for (const Sums& one : lanes) sums.clipped += static_cast<double>(one.clipped.total());
       }
       if (math::not_finite(error) || math::not_finite(inputs))
-        census(row, begin, end, gradient, sums);
+        scan_non_finite(row, begin, end, gradient, sums);
     }
     return sums;
   }
   /// Adds the loss and the metrics of a row.
   void add(const RowSpan&, const WeighedRow<S>& weighed, const ValueSums& sums, RowMemory<S>&) {
     const index_t tokens = weighed.tokens;
-    if (weighed.counts()) tally_.loss += math::mul(weighed.weight, sums.of[value_of_loss]);
+    if (weighed.counts()) tally_.loss += math::mul(weighed.weight, sums.sum[value_of_loss]);
     tally_.add_row(tokens);
     if constexpr (Metrics::means) {
       for (int q = 0; q < value_quantities; ++q) tally_.add_quantity(q, sums, tokens);
       tally_.add_clipped(sums, tokens);
       if (tokens == 0) return;
       const CenteredSums centered = RowMoments<LanesOf<double>, S>::of(
-          weighed.row, tokens, sums.of[value_of_value], sums.of[value_of_error]);
+          weighed.row, tokens, sums.sum[value_of_value], sums.sum[value_of_error]);
       ValueMetrics& m = tally_.metrics;
       m.returns = merge(m.returns, centered.moments(0, tokens));
       m.residuals = merge(m.residuals, centered.moments(1, tokens));
@@ -169,8 +169,8 @@ class RowValueLoss {
   /// Looks one by one at the tokens of a block in which some input is not finite. It counts such
   /// inputs, and writes NaN where the loops may have lost one: under -ffast-math a comparison with
   /// NaN may come out either way.
-  GDPO_COLD void census(const TokenRow<S>& row, index_t begin, index_t end, S* gradient,
-                        ValueSums& sums) {
+  GDPO_COLD void scan_non_finite(const TokenRow<S>& row, index_t begin, index_t end, S* gradient,
+                                 ValueSums& sums) {
     ValueNonFinite& counters = tally_.metrics.non_finite;
     const ValueRow<S> arrays(row);
     for (index_t t = begin; t < end; ++t) {
@@ -181,7 +181,7 @@ class RowValueLoss {
       if (math::not_finite(target)) note(counters.returns, row.row, t);
       if (math::not_finite(old_value)) note(counters.old_values, row.row, t);
       if (!math::is_nan(static_cast<S>(value - target)) && !math::is_nan(old_value)) continue;
-      sums.of[value_of_loss] = math::nan();
+      sums.sum[value_of_loss] = math::nan();
       if (gradient) gradient[t] = math::nan<S>();
     }
   }

@@ -13,8 +13,8 @@ GDPO_INLINE Metric& metric_of(ValueMetrics& m, int q) {
 
 /// Sums over the valid tokens of one row, before the row's weight.
 struct ValueSums {
-  double of[value_quantities] = {};  ///< By ValueQuantity.
-  double clipped = 0;                ///< The number of clipped tokens.
+  double sum[value_quantities] = {};  ///< By ValueQuantity.
+  double clipped = 0;                 ///< The number of clipped tokens.
 };
 
 /// What a unit of rows or a whole call adds up to. Rows are added in their order, then the tallies
@@ -25,7 +25,7 @@ struct ValueTally {
 
   /// Adds a row of n valid tokens to quantity q.
   GDPO_INLINE void add_quantity(int q, const ValueSums& row, index_t n) {
-    add_to(metric_of(metrics, q), row.of[q], n);
+    add_to(metric_of(metrics, q), row.sum[q], n);
   }
   /// Adds the range of quantity q over some tokens. Adding 0 makes 0 of -0: which of the two was
   /// met first depends on the lanes.
