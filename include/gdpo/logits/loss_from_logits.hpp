@@ -160,7 +160,7 @@ class LossOfLogitsAs final : public LossOfLogits<Exec> {
       }
       const RowTokens<float, float> token{worker.row, i - layout(sequence).begin};
       Token<float> x;
-      TokenReader<float, float>::template load<General>(x, token.row, token.at, true,
+      TokenReader<float, float>::template load<General>(x, token.row, token.first, true,
                                                         static_cast<float>(worker.row.advantage),
                                                         worker.row_advantage);
       return token_gradient(loss_, token, x, worker.weight);

@@ -76,14 +76,14 @@ void check_mask(const char* function, const char* name, const TokenView<unsigned
   constexpr double no_label = -100;
   if (!mask || mask.in_place() || mask.stored_as() == StoredAs::Other) return;
   for (index_t i = 0; i < rows; ++i) {
-    const RowSpan at = span_of(i);
-    if (at.length == 0) continue;
-    const index_t first = mask.shape().first(at.row, at.begin);
-    for (const index_t t : {index_t{0}, at.length - 1}) {
+    const RowSpan span = span_of(i);
+    if (span.length == 0) continue;
+    const index_t first = mask.shape().first(span.row, span.begin);
+    for (const index_t t : {index_t{0}, span.length - 1}) {
       const index_t place = first + t * mask.shape().step();
       if (load_stored<double>(mask.data(), mask.stored_as(), place) != no_label) continue;
       contract::fail(function, name,
-                     "-100 at row " + contract::text(at.row) + ", token " + contract::text(t),
+                     "-100 at row " + contract::text(span.row) + ", token " + contract::text(t),
                      "0 where a token does not count, and not 0 where it does: of labels, where "
                      "they differ from -100");
     }

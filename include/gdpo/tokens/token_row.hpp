@@ -72,9 +72,10 @@ namespace detail {
 
 /// The number of tokens of one row whose mask is not 0. `scratch` has room for a row whose mask has
 /// to be converted.
-inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at,
+inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& span,
                          unsigned char* scratch) {
-  return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
+  return count_mask(mask ? mask.row(span.row, span.begin, span.length, scratch) : nullptr,
+                    span.length);
 }
 
 /// Counts the rows of a batch, those with a valid token, and the valid tokens.
@@ -113,18 +114,19 @@ struct RowScratch {
 template <class S>
 TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row,
                      TokenReads reads, RowScratch<S>& scratch) {
-  const RowSpan at = layout(row);
+  const RowSpan span = layout(row);
   TokenRow<S> r{};
   r.row = row;
-  r.length = at.length;
+  r.length = span.length;
   index_t used = 0;
   const auto longest = static_cast<index_t>(scratch.mask.size());
   const auto fetch = [&](const TokenView<S>& v, bool wanted) -> const S* {
     if (!v || !wanted) return nullptr;
-    return v.row(row, at.begin, at.length, scratch.values.data() + longest * used++);
+    return v.row(row, span.begin, span.length, scratch.values.data() + longest * used++);
   };
-  if (b.mask) r.mask = b.mask.row(row, at.begin, at.length, scratch.mask.data());
-  if (b.segments) r.segments = b.segments.row(row, at.begin, at.length, scratch.segments.data());
+  if (b.mask) r.mask = b.mask.row(row, span.begin, span.length, scratch.mask.data());
+  if (b.segments)
+    r.segments = b.segments.row(row, span.begin, span.length, scratch.segments.data());
 #define GDPO_X(in_batch, in_row, in_token, read, ...) r.in_row = fetch(b.in_batch, reads.read);
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
@@ -140,9 +142,9 @@ void check_row_weights(const char* function, const Batch& batch, const TokenLayo
   for (index_t i = 0; i < layout.rows; ++i) {
     const double weight = batch.row_weights(i);
     if (!(weight < 0) || math::not_finite(weight)) continue;
-    const RowSpan at = layout(i);
-    for (index_t t = 0; t < at.length; ++t) {
-      if (batch.mask && batch.mask.at(at.row, at.begin, t) == 0) continue;
+    const RowSpan span = layout(i);
+    for (index_t t = 0; t < span.length; ++t) {
+      if (batch.mask && batch.mask.at(span.row, span.begin, t) == 0) continue;
       contract::fail(function, "batch.row_weights(" + contract::text(i) + ")",
                      contract::text(weight), "a number of at least 0 for a row with valid tokens");
     }

@@ -26,14 +26,14 @@ struct Least {
 /// LossMetrics::positive_logp of a row, as on the host. `first`: RowLengths::first. Not inlined, so
 /// that the loops over tokens keep their registers.
 template <class S>
-GDPO_DEVICE GDPO_NOINLINE double positive_logp(const DeviceBatch<S>& batch, const RowSpan& at,
+GDPO_DEVICE GDPO_NOINLINE double positive_logp(const DeviceBatch<S>& batch, const RowSpan& span,
                                                int tokens, int first) {
   if (tokens == 0) return math::nan();
-  while (!batch.valid(at, first)) ++first;
+  while (!batch.valid(span, first)) ++first;
   bool positive = false;
-#define GDPO_X(in_batch, ...)                                                                  \
-  positive = positive || (batch.in_batch &&                                                    \
-                          static_cast<double>(DeviceBatch<S>::at(batch.in_batch, at, first)) > \
+#define GDPO_X(in_batch, ...)                                                                    \
+  positive = positive || (batch.in_batch &&                                                      \
+                          static_cast<double>(DeviceBatch<S>::at(batch.in_batch, span, first)) > \
                               gdpo::detail::most_logp);
   GDPO_LOGPS(GDPO_X)
 #undef GDPO_X
@@ -86,7 +86,7 @@ class LossKernel {
 
   /// What is known of a row before the pass over its terms.
   struct Row {
-    RowSpan at{};
+    RowSpan span{};
     int tokens = 0, completion = 0, first = 0;
     double weight = 0;     ///< W_i
     double advantage = 0;  ///< of the row; 0 where its tokens have advantages of their own
@@ -122,27 +122,27 @@ class LossKernel {
     const Row& begun = state.row;
     while (row < end) {
       begin_row(block, state, row, end);
-      for (int first = 0; first < begun.at.length;) {
-        int next = static_cast<int>(begun.at.length);
+      for (int first = 0; first < begun.span.length;) {
+        int next = static_cast<int>(begun.span.length);
         if constexpr (!Shape::plain) {
-          if (batch.segments) next = segment_end(block, begun.at, first);
+          if (batch.segments) next = segment_end(block, begun.span, first);
         }
         segment(block, state, first, next);
         first = next;
       }
       // Read before the barriers of finish_row: the next begin_row writes state.row again.
-      row = static_cast<int>(begun.at.row) + 1;
+      row = static_cast<int>(begun.span.row) + 1;
       finish_row(block, state);
     }
   }
 
   template <class Block>
   GDPO_DEVICE void begin_row(Block& block, State& state, int i, int end) const {
-    const RowSpan at = batch.span(i);
-    const RowLengths counted = count_row(block, batch, at);
+    const RowSpan span = batch.span(i);
+    const RowLengths counted = count_row(block, batch, span);
     const double advantage = advantage_of(batch, i);
     const Moments advantages =
-        advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
+        advantages_of<!Shape::plain>(block, batch, span, counted.tokens, advantage);
     block.each([&](int thread) {
       if (i + 1 < end) prefetch_row(block, i + 1, thread);
       if (thread != 0) return;
@@ -150,7 +150,7 @@ class LossKernel {
       if (math::not_finite(weight))
         gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
       Row& row = state.row;
-      row.at = at;
+      row.span = span;
       row.tokens = counted.tokens, row.completion = counted.completion, row.first = counted.first;
       row.weight = weight, row.counts = weight != 0;
       row.advantage = advantage, row.advantages = advantages;
@@ -164,13 +164,13 @@ class LossKernel {
   template <class Block>
   GDPO_DEVICE void prefetch_row(const Block& block, index_t i, int thread) const {
     if constexpr (Shape::plain) {
-      const RowSpan at = batch.span(i);
-      const int length = at.length < ahead ? static_cast<int>(at.length) : ahead;
+      const RowSpan span = batch.span(i);
+      const int length = span.length < ahead ? static_cast<int>(span.length) : ahead;
       const auto array = [&](const auto& tokens, auto element) {
         constexpr int line = 128 / sizeof element;
         if (!tokens) return;
         const auto* const first =
-            static_cast<const decltype(element)*>(tokens.data) + tokens.first(at.row, at.begin);
+            static_cast<const decltype(element)*>(tokens.data) + tokens.first(span.row, span.begin);
         for (int t = thread * line; t < length; t += block.threads() * line) prefetch(first + t);
       };
       array(batch.mask, static_cast<unsigned char>(0));
@@ -200,14 +200,14 @@ class LossKernel {
           state.tally.add_quantity(q, state.sums, row.tokens);
       }
       if (thread == block.threads() - 1) {
-        const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();
+        const double truncated = batch.truncated ? batch.truncated(row.span.row) : math::nan();
         state.tally.add_row(state.sums, row.tokens, row.completion, truncated,
-                            positive_logp(batch, row.at, row.tokens, row.first));
+                            positive_logp(batch, row.span, row.tokens, row.first));
         state.tally.advantage = merge(state.tally.advantage, row.advantages);
       }
       if (gradient && !row.counts) {
-        const index_t first = gradient.first(row.at.row, row.at.begin);
-        for (index_t t = thread; t < row.at.length; t += block.threads())
+        const index_t first = gradient.first(row.span.row, row.span.begin);
+        for (index_t t = thread; t < row.span.length; t += block.threads())
           gradient.at(first, t) = S(0);
       }
     });
@@ -215,22 +215,22 @@ class LossKernel {
 
   /// Where the segment that begins at token `begin` ends: TokenRow::segment_end on a device.
   template <class Block>
-  GDPO_DEVICE int segment_end(Block& block, const RowSpan& at, int begin) const {
-    const int length = static_cast<int>(at.length);
-    const int first = find(block, at, begin, [](int) { return true; });
+  GDPO_DEVICE int segment_end(Block& block, const RowSpan& span, int begin) const {
+    const int length = static_cast<int>(span.length);
+    const int first = find(block, span, begin, [](int) { return true; });
     if (first == length) return length;
-    const std::int64_t id = DeviceBatch<S>::at(batch.segments, at, first);
-    return find(block, at, first + 1,
-                [&](int t) { return DeviceBatch<S>::at(batch.segments, at, t) != id; });
+    const std::int64_t id = DeviceBatch<S>::at(batch.segments, span, first);
+    return find(block, span, first + 1,
+                [&](int t) { return DeviceBatch<S>::at(batch.segments, span, t) != id; });
   }
   /// The first valid token t >= begin with f(t), or the length of the row.
   template <class Block, class F>
-  GDPO_DEVICE int find(Block& block, const RowSpan& at, int begin, const F& f) const {
-    const int length = static_cast<int>(at.length);
+  GDPO_DEVICE int find(Block& block, const RowSpan& span, int begin, const F& f) const {
+    const int length = static_cast<int>(span.length);
     for (; begin < length; begin += block.threads()) {
       const Least found = block.template reduce<Least>([&](int thread) {
         const int t = begin + thread;
-        return t < length && batch.valid(at, t) && f(t) ? Least{t} : Least{};
+        return t < length && batch.valid(span, t) && f(t) ? Least{t} : Least{};
       });
       if (found.value < length) return found.value;
     }
@@ -259,16 +259,17 @@ class LossKernel {
       Accumulated mine;
       typename Terms::Ranges ranges;
       typename Terms::Sums of_some;
-      for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
-        if (j % summed == 0) of_some = {};
-        const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
-        if constexpr (!Terms::shares) {
-          at.write(gradient, j,
-                   static_cast<S>(
-                       Terms::template gradient<Shape>(slopes, valid, static_cast<C>(row.weight))));
-        }
-        if (j % summed == summed - 1) mine.add(of_some);
-      });
+      for_each_quad(block, row, begin, end, thread,
+                    [&](auto& quad, int j, bool valid, Token<C>& x) {
+                      if (j % summed == 0) of_some = {};
+                      const auto slopes = terms(quad, of_segment, valid, x, of_some, ranges);
+                      if constexpr (!Terms::shares) {
+                        quad.write(gradient, j,
+                                   static_cast<S>(Terms::template gradient<Shape>(
+                                       slopes, valid, static_cast<C>(row.weight))));
+                      }
+                      if (j % summed == summed - 1) mine.add(of_some);
+                    });
       mine.take(ranges);
       return mine;
     });
@@ -295,11 +296,12 @@ class LossKernel {
   }
 
   /// Adds the terms of one token to `sums` and `ranges` and returns its derivatives.
-  template <class At>
-  GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid,
-                                           Token<C>& x, typename Terms::Sums& sums,
+  template <class TokenQuad>
+  GDPO_INLINE typename Terms::Slopes terms(const TokenQuad& quad, const SegmentRatio& of_segment,
+                                           bool valid, Token<C>& x, typename Terms::Sums& sums,
                                            typename Terms::Ranges& ranges) const {
-    return Terms::template of_token<Shape, S>(loss, of_segment, at.from(), valid, x, sums, ranges);
+    return Terms::template of_token<Shape, S>(loss, of_segment, quad.from(), valid, x, sums,
+                                              ranges);
   }
 
   /// The gradient where the tokens of a segment share a derivative: `each` is the derivative by the
@@ -311,13 +313,14 @@ class LossKernel {
     block.each([&](int thread) {
       typename Terms::Ranges ranges;
       typename Terms::Sums sums;
-      for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
-        const Mapped<C> mapped = loss.level.map(x);
-        const auto own = terms(at, of_segment, valid, x, sums, ranges);
-        const C slope = Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid,
-                                               static_cast<C>(row.weight));
-        at.write(gradient, j, static_cast<S>(slope));
-      });
+      for_each_quad(
+          block, row, begin, end, thread, [&](auto& quad, int j, bool valid, Token<C>& x) {
+            const Mapped<C> mapped = loss.level.map(x);
+            const auto own = terms(quad, of_segment, valid, x, sums, ranges);
+            const C slope = Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid,
+                                                   static_cast<C>(row.weight));
+            quad.write(gradient, j, static_cast<S>(slope));
+          });
     });
   }
 
@@ -352,7 +355,7 @@ class LossKernel {
       block.each([&](int thread) {
         if (thread != 0 || found.count == 0) return;
         state.tally.non_finite.*input =
-            merge(state.tally.non_finite.*input, NonFinite{found.count, row.at.row, found.first});
+            merge(state.tally.non_finite.*input, NonFinite{found.count, row.span.row, found.first});
       });
     }
     block.each([&](int thread) {
@@ -377,7 +380,7 @@ class LossKernel {
         if (!Terms::scan_non_finite(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore)
                  .gradient())
           continue;
-        gradient.at(gradient.first(row.at.row, row.at.begin), t) = math::nan<S>();
+        gradient.at(gradient.first(row.span.row, row.span.begin), t) = math::nan<S>();
       }
     });
   }
@@ -408,18 +411,18 @@ class LossKernel {
   };
   GDPO_INLINE auto token_at(const Row& row, index_t t) const {
     if constexpr (Shape::plain) {
-      return PlainToken(batch, row.at, t);
+      return PlainToken(batch, row.span, t);
     } else {
-      return DeviceToken<C, S>{batch, row.at, t};
+      return DeviceToken<C, S>{batch, row.span, t};
     }
   }
   GDPO_INLINE bool valid(const Row& row, index_t t) const {
     if constexpr (Shape::plain) {
       return !batch.mask ||
              static_cast<const unsigned char*>(
-                 batch.mask.data)[batch.mask.first(row.at.row, row.at.begin) + t] != 0;
+                 batch.mask.data)[batch.mask.first(row.span.row, row.span.begin) + t] != 0;
     } else {
-      return batch.valid(row.at, t);
+      return batch.valid(row.span, t);
     }
   }
 
@@ -431,9 +434,9 @@ class LossKernel {
     const Row& row;
     int t, n;
     int token = 0;
-    GDPO_INLINE DeviceToken<C, S> from() const { return {kernel.batch, row.at, token}; }
+    GDPO_INLINE DeviceToken<C, S> from() const { return {kernel.batch, row.span, token}; }
     GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) const {
-      if (out && j < n) out.at(out.first(row.at.row, row.at.begin), token) = slope;
+      if (out && j < n) out.at(out.first(row.span.row, row.span.begin), token) = slope;
     }
   };
   /// Four tokens of a Plain row: one access to each array where it is aligned.
@@ -458,34 +461,35 @@ class LossKernel {
     const C advantage = static_cast<C>(row.advantage);
     if constexpr (!Shape::plain) {
       for (int t = begin + thread * quad_size; t < last; t += step) {
-        GeneralQuad at{*this, row, t, last - t < quad_size ? last - t : quad_size};
+        GeneralQuad quad{*this, row, t, last - t < quad_size ? last - t : quad_size};
         GDPO_ROLLED
         for (int j = 0; j < quad_size; ++j) {
           // The terms may read arrays at tokens that are not valid, so the place stays in the row.
-          at.token = j < at.n ? t + j : t;
-          const bool valid = j < at.n && batch.valid(row.at, at.token);
-          Token<C> x = at.from().load(valid, advantage, row.row_advantage);
-          f(at, j, valid, x);
+          quad.token = j < quad.n ? t + j : t;
+          const bool valid = j < quad.n && batch.valid(row.span, quad.token);
+          Token<C> x = quad.from().load(valid, advantage, row.row_advantage);
+          f(quad, j, valid, x);
         }
       }
     } else {
       const auto begin_of = [&](const DeviceTokens<S>& tokens) {
-        return static_cast<const S*>(tokens.data) + tokens.first(row.at.row, row.at.begin);
+        return static_cast<const S*>(tokens.data) + tokens.first(row.span.row, row.span.begin);
       };
       const S* const logp = begin_of(batch.logp);
       const S* const old_logp = begin_of(batch.old_logp);
       const S* const ref_logp = Shape::with_kl ? begin_of(batch.ref_logp) : logp;
       const unsigned char* const mask = batch.mask
                                             ? static_cast<const unsigned char*>(batch.mask.data) +
-                                                  batch.mask.first(row.at.row, row.at.begin)
+                                                  batch.mask.first(row.span.row, row.span.begin)
                                             : nullptr;
-      S* const out = gradient ? gradient.data + gradient.first(row.at.row, row.at.begin) : nullptr;
+      S* const out =
+          gradient ? gradient.data + gradient.first(row.span.row, row.span.begin) : nullptr;
       const bool aligned = is_aligned(logp) && is_aligned(old_logp) && is_aligned(ref_logp) &&
                            is_aligned(mask) && is_aligned(static_cast<const S*>(out));
       for (int t = begin + thread * quad_size; t < last; t += step) {
         const bool whole = aligned && t + quad_size <= last;
         const int n = last - t < quad_size ? last - t : quad_size;
-        PlainQuad at{n, whole, out ? out + t : nullptr, {}};
+        PlainQuad quad{n, whole, out ? out + t : nullptr, {}};
         S x_logp[quad_size], x_old[quad_size], x_ref[quad_size];
         unsigned char x_mask[quad_size] = {1, 1, 1, 1};
         const auto load = [&](auto is_whole) {  // all loads are issued before anything is computed
@@ -511,7 +515,7 @@ class LossKernel {
           x.advantage = advantage;
           x.row_advantage = row.row_advantage;
           x.token_log_ratio = valid ? x.logp - x.old_logp : C(0);
-          f(at, j, valid, x);
+          f(quad, j, valid, x);
         }
       }
     }

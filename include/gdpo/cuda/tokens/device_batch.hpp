@@ -63,8 +63,8 @@ struct DeviceBatch {
     const index_t end = last < begin ? begin : last > tokens ? tokens : last;
     return {row, begin, end - begin};
   }
-  GDPO_INLINE bool valid(const RowSpan& at, index_t t) const {
-    return !mask || mask.at(mask.first(at.row, at.begin), t) != 0;
+  GDPO_INLINE bool valid(const RowSpan& span, index_t t) const {
+    return !mask || mask.at(mask.first(span.row, span.begin), t) != 0;
   }
   template <class X>
   GDPO_INLINE static X at(const DeviceTokens<X>& tokens, const RowSpan& row, index_t t) {

@@ -154,8 +154,8 @@ GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
 }
 /// The lengths of a row, known to all threads. Masks of bytes are read 16 at a time.
 template <class S, class Block>
-GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
-  const int length = static_cast<int>(at.length);
+GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& span) {
+  const int length = static_cast<int>(span.length);
   if (!batch.mask && !batch.completion_mask) return {length, length, 0};
   return block.template reduce<RowLengths>([&](int thread) {
     RowLengths mine;
@@ -163,8 +163,8 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
                        batch.mask.shape.step == 1;
     if (bytes) {
       constexpr int at_once = 16;
-      const auto* mask =
-          static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(at.row, at.begin);
+      const auto* mask = static_cast<const unsigned char*>(batch.mask.data) +
+                         batch.mask.first(span.row, span.begin);
       const bool aligned = reinterpret_cast<std::uintptr_t>(mask) % at_once == 0;
       for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
         if (aligned && t + at_once <= length) {
@@ -178,11 +178,11 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
       mine.completion = mine.tokens;
       return mine;
     }
-    for (index_t t = thread; t < at.length; t += block.threads()) {
-      const bool valid = batch.valid(at, t);
+    for (index_t t = thread; t < span.length; t += block.threads()) {
+      const bool valid = batch.valid(span, t);
       mine.add_tokens(valid, static_cast<int>(t));
       mine.completion +=
-          batch.completion_mask ? DeviceBatch<S>::at(batch.completion_mask, at, t) != 0 : valid;
+          batch.completion_mask ? DeviceBatch<S>::at(batch.completion_mask, span, t) != 0 : valid;
     }
     return mine;
   });
@@ -210,7 +210,7 @@ struct AdvantageSums {
 /// Moments of the advantages at the valid tokens of a row. Where tokens have no advantages of their
 /// own, each has `of_row`, the row's.
 template <bool of_tokens = true, class Block, class S>
-GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at,
+GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& span,
                                   int tokens, double of_row) {
   Moments m;
   if (tokens == 0) return m;
@@ -219,9 +219,9 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
   m.mean = m.min = m.max = of_row;
   if (!of_tokens || !batch.token_advantages) return m;
   const auto for_each_valid = [&](int thread, const auto& f) {
-    in_quads(block, at.length, thread, [&](index_t t) {
-      if (batch.valid(at, t))
-        f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, at, t)));
+    in_quads(block, span.length, thread, [&](index_t t) {
+      if (batch.valid(span, t))
+        f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, span, t)));
     });
   };
   const AdvantageSums first = block.template reduce<AdvantageSums>([&](int thread) {

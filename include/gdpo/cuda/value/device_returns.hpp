@@ -52,8 +52,8 @@ struct DeviceReturns {
     const index_t end = last < begin ? begin : last > tokens ? tokens : last;
     return {row, begin, end - begin};
   }
-  GDPO_INLINE bool valid(const gdpo::detail::RowSpan& at, index_t t) const {
-    return !mask || mask.at(mask.first(at.row, at.begin), t) != 0;
+  GDPO_INLINE bool valid(const gdpo::detail::RowSpan& span, index_t t) const {
+    return !mask || mask.at(mask.first(span.row, span.begin), t) != 0;
   }
   GDPO_INLINE static double at(const DeviceTokens<S>& tokens, const gdpo::detail::RowSpan& row,
                                index_t t) {
@@ -100,18 +100,18 @@ struct ScanReturns {
     const index_t first_row = block.index() * rows_a_block;
     int longest = 0;
     for (int r = 0; r < rows_a_block; ++r) {
-      const auto at = batch.span(first_row + r);
-      const int length = static_cast<int>(at.length);
+      const auto span = batch.span(first_row + r);
+      const int length = static_cast<int>(span.length);
       longest = length > longest ? length : longest;
       const ValidTokens valid = block.template reduce<ValidTokens>([&](int thread) {
         ValidTokens mine;
         for (int t = thread; t < length; t += block.threads()) {
-          if (batch.valid(at, t)) mine.add({1, t});
+          if (batch.valid(span, t)) mine.add({1, t});
         }
         return mine;
       });
       block.each([&](int thread) {
-        if (thread == 0) shared.rows[r] = begin(at, valid);
+        if (thread == 0) shared.rows[r] = begin(span, valid);
       });
     }
     for (int first = longest > 0 ? (longest - 1) / tile * tile : -1; first >= 0; first -= tile) {
@@ -130,14 +130,14 @@ struct ScanReturns {
   }
 
   /// A row before its last step.
-  GDPO_INLINE Row begin(const gdpo::detail::RowSpan& at, const ValidTokens& valid) const {
+  GDPO_INLINE Row begin(const gdpo::detail::RowSpan& span, const ValidTokens& valid) const {
     Row row{};
-    row.length = static_cast<int>(at.length), row.tokens = valid.count;
+    row.length = static_cast<int>(span.length), row.tokens = valid.count;
     if (valid.count == 0) return row;
     row.rewarded = estimator.returns.steps == Steps::Row ? row.length - 1 : valid.last;
     row.decay = estimator.returns.decay(index_t{valid.count});
     row.carried =
-        gdpo::detail::behind_the_end<Returns>(batch.bootstrap ? batch.bootstrap(at.row) : 0.0);
+        gdpo::detail::behind_the_end<Returns>(batch.bootstrap ? batch.bootstrap(span.row) : 0.0);
     return row;
   }
   /// Token first + t of row r into shared memory: its value, and its reward with all that belongs
@@ -146,26 +146,26 @@ struct ScanReturns {
     const Row& row = shared.rows[r];
     const int token = first + t;
     if (row.tokens == 0 || token >= row.length) return;
-    const auto at = batch.span(first_row + r);
+    const auto span = batch.span(first_row + r);
     const Steps steps = estimator.returns.steps;
-    const bool valid = batch.valid(at, token);
+    const bool valid = batch.valid(span, token);
     shared.valid[r][t] = valid;
     if (!gdpo::detail::is_step(steps, valid)) return;
     double reward = 0;
     if (gdpo::detail::carries_reward(steps, valid)) {
-      reward = batch.at(batch.rewards, at, token);
+      reward = batch.at(batch.rewards, span, token);
       if (penalized) {
         reward = gdpo::detail::penalized<double>(estimator.penalty, reward,
-                                                 batch.at(batch.logp, at, token),
-                                                 batch.at(batch.ref_logp, at, token));
+                                                 batch.at(batch.logp, span, token),
+                                                 batch.at(batch.ref_logp, span, token));
       }
       if (token == row.rewarded && batch.row_rewards) {
         reward =
-            reward + gdpo::detail::bound(estimator.reward_clip, batch.row_rewards(at.row)).value;
+            reward + gdpo::detail::bound(estimator.reward_clip, batch.row_rewards(span.row)).value;
       }
     }
     shared.rewards[r][t] = reward;
-    shared.values[r][t] = batch.at(batch.values, at, token);
+    shared.values[r][t] = batch.at(batch.values, span, token);
   }
   /// Scans a row's part of the tile; leaves the advantages in `rewards`, the returns in `values`.
   GDPO_INLINE void scan(Shared& shared, int r, int first) const {
@@ -192,12 +192,12 @@ struct ScanReturns {
     const Row& row = shared.rows[r];
     const int token = first + t;
     if (token >= row.length) return;
-    const auto at = batch.span(first_row + r);
+    const auto span = batch.span(first_row + r);
     const bool counts = row.tokens > 0 && shared.valid[r][t] != 0;
-    batch.advantages.at(batch.advantages.first(at.row, at.begin), token) =
+    batch.advantages.at(batch.advantages.first(span.row, span.begin), token) =
         counts ? static_cast<S>(shared.rewards[r][t]) : S(0);
     if (batch.returns) {
-      batch.returns.at(batch.returns.first(at.row, at.begin), token) =
+      batch.returns.at(batch.returns.first(span.row, span.begin), token) =
           counts ? static_cast<S>(shared.values[r][t]) : S(0);
     }
   }
@@ -249,15 +249,15 @@ struct AdvantageMoments {
   }
   template <class Block>
   GDPO_DEVICE Moments of_row(Block& block, int row) const {
-    const auto at = batch.span(row);
-    const int length = static_cast<int>(at.length);
+    const auto span = batch.span(row);
+    const int length = static_cast<int>(span.length);
     const auto sums = [&](auto visit) {
       return block.template reduce<RowAdvantages>([&](int thread) {
         RowAdvantages mine;
         for (int t = thread; t < length; t += block.threads()) {
-          if (!batch.valid(at, t)) continue;
+          if (!batch.valid(span, t)) continue;
           visit(mine, static_cast<double>(
-                          batch.advantages.at(batch.advantages.first(at.row, at.begin), t)));
+                          batch.advantages.at(batch.advantages.first(span.row, span.begin), t)));
         }
         return mine;
       });
@@ -328,10 +328,10 @@ struct ApplyToAdvantages {
     const int unit = static_cast<int>(block.index());
     block.each([&](int thread) {
       for (int row = units.begin(unit); row < units.end(unit); ++row) {
-        const auto at = batch.span(row);
-        const index_t first = batch.advantages.first(at.row, at.begin);
-        for (index_t t = thread; t < at.length; t += block.threads()) {
-          if (!batch.valid(at, t)) continue;
+        const auto span = batch.span(row);
+        const index_t first = batch.advantages.first(span.row, span.begin);
+        for (index_t t = thread; t < span.length; t += block.threads()) {
+          if (!batch.valid(span, t)) continue;
           S& advantage = batch.advantages.at(first, t);
           advantage = static_cast<S>((*affine)(static_cast<double>(advantage)));
         }

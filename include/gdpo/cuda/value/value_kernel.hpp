@@ -139,21 +139,22 @@ class ValueKernel {
   /// f(first token, four) for the quads of this thread. Members of tokens that are not valid may
   /// hold anything; only where the arrays are not plain are these tokens never read.
   template <class Block, class F>
-  GDPO_INLINE void for_each_quad(const Block& block, const RowSpan& at, int thread,
+  GDPO_INLINE void for_each_quad(const Block& block, const RowSpan& span, int thread,
                                  const F& f) const {
-    const int length = static_cast<int>(at.length), step = block.threads() * quad_size;
+    const int length = static_cast<int>(span.length), step = block.threads() * quad_size;
     FourTokens four{};
     if constexpr (Plain) {
       const auto begin_of = [&](const DeviceTokens<S>& tokens) {
-        return static_cast<const S*>(tokens.data) + tokens.first(at.row, at.begin);
+        return static_cast<const S*>(tokens.data) + tokens.first(span.row, span.begin);
       };
       const S *const values = begin_of(batch.values), *const targets = begin_of(batch.returns),
                      *const old_values = Clips ? begin_of(batch.old_values) : values;
       const DeviceTokens<unsigned char>& marks = batch.rows.mask;
       const unsigned char* const mask =
-          marks ? static_cast<const unsigned char*>(marks.data) + marks.first(at.row, at.begin)
+          marks ? static_cast<const unsigned char*>(marks.data) + marks.first(span.row, span.begin)
                 : nullptr;
-      const S* const out = gradient ? gradient.data + gradient.first(at.row, at.begin) : nullptr;
+      const S* const out =
+          gradient ? gradient.data + gradient.first(span.row, span.begin) : nullptr;
       const bool aligned = is_aligned(values) && is_aligned(targets) && is_aligned(old_values) &&
                            is_aligned(mask) && is_aligned(out);
       for (int t = thread * quad_size; t < length; t += step) {
@@ -171,11 +172,12 @@ class ValueKernel {
       for (int t = thread * quad_size; t < length; t += step) {
         four.n = length - t < quad_size ? length - t : quad_size;
         for (int j = 0; j < quad_size; ++j) {
-          four.valid[j] = j < four.n && batch.rows.valid(at, t + j);
+          four.valid[j] = j < four.n && batch.rows.valid(span, t + j);
           if (!four.valid[j]) continue;
-          four.value[j] = DeviceBatch<S>::at(batch.values, at, t + j);
-          four.target[j] = DeviceBatch<S>::at(batch.returns, at, t + j);
-          if constexpr (Clips) four.old_value[j] = DeviceBatch<S>::at(batch.old_values, at, t + j);
+          four.value[j] = DeviceBatch<S>::at(batch.values, span, t + j);
+          four.target[j] = DeviceBatch<S>::at(batch.returns, span, t + j);
+          if constexpr (Clips)
+            four.old_value[j] = DeviceBatch<S>::at(batch.old_values, span, t + j);
         }
         f(t, four);
       }
@@ -185,27 +187,27 @@ class ValueKernel {
   /// Adds one row to the tally of its run.
   template <class Block>
   GDPO_DEVICE void add_row(Block& block, ValueTally& tally, int i) const {
-    const RowSpan at = batch.rows.span(i);
-    const int tokens = count_row(block, batch.rows, at).tokens;
+    const RowSpan span = batch.rows.span(i);
+    const int tokens = count_row(block, batch.rows, span).tokens;
     const double given = weight_of(loss, batch.rows, i, tokens, normalizer);
     const bool known = !math::not_finite(given);
     const double weight = known ? given : 0.0;
     const Accumulated sums = block.template reduce<Accumulated>(
-        [&](int thread) { return of_thread(block, at, weight, thread); });
+        [&](int thread) { return of_thread(block, span, weight, thread); });
     CenteredSums about;
     if constexpr (Metrics::means) {
       if (tokens > 0) {
         about = CenteredSums::about(sums.sum[gdpo::detail::value_of_value],
                                     sums.sum[gdpo::detail::value_of_error], tokens);
-        about = centered(block, at, about);
-        if (!about.near_enough(tokens)) about = centered(block, at, about.about_means(tokens));
+        about = centered(block, span, about);
+        if (!about.near_enough(tokens)) about = centered(block, span, about.about_means(tokens));
       }
     }
     ValueNonFiniteScan found;
     if (math::not_finite(sums.sum[gdpo::detail::value_of_error]) ||
         math::not_finite(sums.old_value)) {
       found = block.template reduce<ValueNonFiniteScan>(
-          [&](int thread) { return scan_non_finite(block, at, thread); });
+          [&](int thread) { return scan_non_finite(block, span, thread); });
     }
     block.each([&](int thread) {
       gdpo::detail::ValueSums row;
@@ -249,13 +251,13 @@ class ValueKernel {
 
   /// The sums over this thread's tokens; writes their gradient.
   template <class Block>
-  GDPO_DEVICE Accumulated of_thread(const Block& block, const RowSpan& at, double weight,
+  GDPO_DEVICE Accumulated of_thread(const Block& block, const RowSpan& span, double weight,
                                     int thread) const {
     const gdpo::detail::ValueFormula formula{loss.clip, loss.half};
     const bool counts = weight != 0;
     const S w = static_cast<S>(weight);
     Accumulated mine;
-    for_each_quad(block, at, thread, [&](int t, const FourTokens& four) {
+    for_each_quad(block, span, thread, [&](int t, const FourTokens& four) {
       S slope[quad_size], of_loss = 0, of_value = 0, of_error = 0, of_old = 0;
       GDPO_UNROLL
       for (int j = 0; j < quad_size; ++j) {
@@ -280,7 +282,7 @@ class ValueKernel {
         of_loss = of_value = of_error = of_old = 0;
       }
       if (!gradient) return;
-      const index_t first = gradient.first(at.row, at.begin);
+      const index_t first = gradient.first(span.row, span.begin);
       if constexpr (Plain) {
         store_quad(gradient.data + first + t, four.whole, four.n, slope);
       } else {
@@ -292,11 +294,11 @@ class ValueKernel {
 
   /// The sums about the centers of `about`, known to all threads.
   template <class Block>
-  GDPO_DEVICE CenteredSums centered(Block& block, const RowSpan& at,
+  GDPO_DEVICE CenteredSums centered(Block& block, const RowSpan& span,
                                     const CenteredSums& about) const {
     CenteredSums total = block.template reduce<CenteredSums>([&](int thread) {
       CenteredSums mine;
-      for_each_quad(block, at, thread, [&](int, const FourTokens& four) {
+      for_each_quad(block, span, thread, [&](int, const FourTokens& four) {
         GDPO_UNROLL
         for (int j = 0; j < quad_size; ++j) {
           if (!four.valid[j]) continue;
@@ -321,10 +323,10 @@ class ValueKernel {
 
   /// What this thread's tokens have of inputs that are not finite.
   template <class Block>
-  GDPO_DEVICE ValueNonFiniteScan scan_non_finite(const Block& block, const RowSpan& at,
+  GDPO_DEVICE ValueNonFiniteScan scan_non_finite(const Block& block, const RowSpan& span,
                                                  int thread) const {
     ValueNonFiniteScan mine;
-    for_each_quad(block, at, thread, [&](int t, const FourTokens& four) {
+    for_each_quad(block, span, thread, [&](int t, const FourTokens& four) {
       for (int j = 0; j < quad_size; ++j) {
         if (!four.valid[j]) continue;
         const auto look = [&](int k, S x) {

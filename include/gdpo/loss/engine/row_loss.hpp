@@ -208,10 +208,11 @@ class RowLoss {
                  [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
                    for (index_t t = first; t < last; t += math::logical_lanes) {
                      for (int k = 0; k < registers; ++k) {
-                       const index_t at = t + k * L::width;
-                       const Mask valid = Reader::mask_of(s.row, at);
-                       lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio,
-                                                          math::constant<V>(0.0));
+                       const index_t token = t + k * L::width;
+                       const Mask valid = Reader::mask_of(s.row, token);
+                       lanes[k] =
+                           lanes[k] + math::select(valid, mapped(s.row, token, valid).log_ratio,
+                                                   math::constant<V>(0.0));
                        valid_tokens[k].add(valid);
                      }
                    }
@@ -279,13 +280,13 @@ class RowLoss {
     ranges.template take<metric::Ratios>(ranges_);
     for (index_t t = begin; t < end; t += math::logical_lanes) {
       for (int k = 0; k < registers; ++k) {
-        const index_t at = t + k * L::width;
-        if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, at);
-        const Mask valid = Reader::template mask_in<Shape>(row, at);
+        const index_t token = t + k * L::width;
+        if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, token);
+        const Mask valid = Reader::template mask_in<Shape>(row, token);
         Token<V> x;
-        Reader::template load<Shape>(x, row, at, valid, advantage, row_advantage);
+        Reader::template load<Shape>(x, row, token, valid, advantage, row_advantage);
         const V own = Terms::template own<S>(level.map(x).log_ratio, valid, x, local[k], ranges);
-        if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own);
+        if constexpr (!Level::of_segment) L::store(ratio + (token - origin), own);
       }
     }
     for (int k = 0; k < registers; ++k)
@@ -326,19 +327,20 @@ class RowLoss {
         }
       }
       for (int k = 0; k < registers; ++k) {
-        const index_t at = t + k * L::width;
-        if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + 2 * block);
-        const Mask valid = Reader::template mask_in<Shape>(local.row, at);
+        const index_t token = t + k * L::width;
+        if (begins_line(k))
+          Reader::template prefetch_for_ratios<Shape>(local.row, token + 2 * block);
+        const Mask valid = Reader::template mask_in<Shape>(local.row, token);
         Token<V> x;
-        Reader::template load<Shape>(x, local.row, at, valid, advantage, row_advantage);
-        if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (at - local.origin));
+        Reader::template load<Shape>(x, local.row, token, valid, advantage, row_advantage);
+        if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (token - local.origin));
         const auto slopes = Terms::template add<Shape>(surrogate, kls, factors, segment_ratio,
-                                                       RowTokens<V, S>{local.row, at}, valid, x,
+                                                       RowTokens<V, S>{local.row, token}, valid, x,
                                                        level.map(x), local_sums[k], ranges);
         if constexpr (shares) {
-          L::store(local.scratch + at, slopes.d_logp);
+          L::store(local.scratch + token, slopes.d_logp);
         } else {
-          L::store(local.gradient + at, Terms::template gradient<Shape>(slopes, valid, w));
+          L::store(local.gradient + token, Terms::template gradient<Shape>(slopes, valid, w));
         }
       }
     }
@@ -387,11 +389,11 @@ class RowLoss {
               double weight) const {
     const V w = math::constant<V>(weight), of_each = math::constant<V>(each);
     in_registers(span, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-      for (index_t at = first; at < last; at += L::width) {
-        const Mask valid = Reader::mask_of(s.row, at);
-        const V own = L::load(s.scratch + at);
-        L::store(s.gradient + at,
-                 Terms::shared_gradient(of_each, own, mapped(s.row, at, valid), valid, w));
+      for (index_t token = first; token < last; token += L::width) {
+        const Mask valid = Reader::mask_of(s.row, token);
+        const V own = L::load(s.scratch + token);
+        L::store(s.gradient + token,
+                 Terms::shared_gradient(of_each, own, mapped(s.row, token, valid), valid, w));
       }
     });
   }
@@ -425,9 +427,9 @@ class RowLoss {
 
   /// Returns the log ratios of the tokens at, at + 1, ... after the level's map, and whether the
   /// map lets their gradients pass.
-  GDPO_INLINE Mapped<V> mapped(const TokenRow<S>& row, index_t at, const Mask& valid) const {
+  GDPO_INLINE Mapped<V> mapped(const TokenRow<S>& row, index_t token, const Mask& valid) const {
     Token<V> x;
-    Reader::template load<General>(x, row, at, valid, math::constant<V>(row.advantage),
+    Reader::template load<General>(x, row, token, valid, math::constant<V>(row.advantage),
                                    math::constant<V>(row_advantage_));
     return level_.map(x);
   }

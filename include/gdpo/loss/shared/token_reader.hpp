@@ -7,15 +7,15 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What TokenTerms takes as `from` on the host. It reads the arrays of a row from token `at` on,
+/// What TokenTerms takes as `from` on the host. It reads the arrays of a row from token `first` on,
 /// for as many tokens as V holds.
 template <class V, class S>
 struct RowTokens {
   const TokenRow<S>& row;
-  index_t at;
+  index_t first;
 #define GDPO_X(in_batch, in_row, ...)                          \
   GDPO_INLINE bool has_##in_row() const { return row.in_row; } \
-  GDPO_INLINE V in_row() const { return math::Lanes<V>::load(row.in_row + at); }
+  GDPO_INLINE V in_row() const { return math::Lanes<V>::load(row.in_row + first); }
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
 };
@@ -26,29 +26,29 @@ struct TokenReader {
   using L = math::Lanes<V>;
   using Mask = mask_t<V>;
 
-  GDPO_INLINE static Mask mask_of(const TokenRow<S>& row, index_t at) {
-    return row.mask ? L::load_mask(row.mask + at) : L::all_lanes();
+  GDPO_INLINE static Mask mask_of(const TokenRow<S>& row, index_t token) {
+    return row.mask ? L::load_mask(row.mask + token) : L::all_lanes();
   }
   template <class Shape>
-  GDPO_INLINE static Mask mask_in(const TokenRow<S>& row, index_t at) {
+  GDPO_INLINE static Mask mask_in(const TokenRow<S>& row, index_t token) {
     if constexpr (!Shape::masked) {
       return L::all_lanes();
     } else if constexpr (Shape::plain) {
-      return L::load_mask(row.mask + at);
+      return L::load_mask(row.mask + token);
     } else {
-      return mask_of(row, at);
+      return mask_of(row, token);
     }
   }
 
-  /// Reads the tokens at, at + 1, ... into x. Where a token is not valid, token_log_ratio is 0 and
-  /// the other members are whatever the arrays hold. (The loads are not masked, because some
+  /// Reads the tokens token, token + 1, ... into x. Where a token is not valid, token_log_ratio is
+  /// 0 and the other members are whatever the arrays hold. (The loads are not masked, because some
   /// processors do not prefetch for masked loads.) `advantage` and `row_advantage` belong to the
   /// row.
   template <class Shape>
-  GDPO_INLINE static void load(Token<V>& x, const TokenRow<S>& row, index_t at, const Mask& valid,
-                               const V& advantage, const V& row_advantage) {
+  GDPO_INLINE static void load(Token<V>& x, const TokenRow<S>& row, index_t token,
+                               const Mask& valid, const V& advantage, const V& row_advantage) {
     const V zero = math::constant<V>(0.0);
-    const auto read = [&](const S* values) GDPO_INLINE_LAMBDA { return L::load(values + at); };
+    const auto read = [&](const S* values) GDPO_INLINE_LAMBDA { return L::load(values + token); };
     const auto maybe = [&](const S* values)
                            GDPO_INLINE_LAMBDA { return values ? read(values) : zero; };
     constexpr bool plain = Shape::plain;
@@ -77,13 +77,13 @@ struct TokenReader {
   /// Prefetches what the loop over the terms reads and writes; that loop runs next, on this block.
   template <class Shape>
   GDPO_HOST_INLINE static void prefetch_for_terms(const TokenRow<S>& row, const S* gradient,
-                                                  index_t at) {
-    const auto maybe = [at](const S* values) GDPO_INLINE_LAMBDA {
-      if (values) prefetch(values, at);
+                                                  index_t token) {
+    const auto maybe = [token](const S* values) GDPO_INLINE_LAMBDA {
+      if (values) prefetch(values, token);
     };
     maybe(row.ref_logp);
     if constexpr (!Shape::plain) maybe(row.advantages), maybe(row.weights), maybe(row.kl_weights);
-    prefetch<Cache::First, true>(gradient, at);
+    prefetch<Cache::First, true>(gradient, token);
   }
   /// Prefetches what the loop over the ratios will read two blocks later.
   ///
@@ -92,17 +92,17 @@ struct TokenReader {
   /// model, and 0.85 if they wait in the first-level cache (`gdpo_gates --only K1`, AVX-512). With
   /// a reference model the first-level cache is at least as good.
   template <class Shape>
-  GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t at) {
+  GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t token) {
     constexpr Cache to = Shape::with_kl ? Cache::First : Cache::Second;
-    prefetch<to>(row.logp, at);
-    if (Shape::plain || row.old_logp) prefetch<to>(row.old_logp, at);
+    prefetch<to>(row.logp, token);
+    if (Shape::plain || row.old_logp) prefetch<to>(row.old_logp, token);
   }
-  /// Prefetches element `at`, which may lie beyond the array, since a prefetch reads nothing. The
-  /// address is computed as an integer, because such pointer arithmetic would be undefined.
+  /// Prefetches element `token`, which may lie beyond the array, since a prefetch reads nothing.
+  /// The address is computed as an integer, because such pointer arithmetic would be undefined.
   template <Cache To = Cache::First, bool Write = false>
-  static GDPO_HOST_INLINE void prefetch(const S* values, index_t at) {
+  static GDPO_HOST_INLINE void prefetch(const S* values, index_t token) {
     const auto address =
-        reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(at) * sizeof(S);
+        reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(token) * sizeof(S);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): nothing is read through it
     detail::prefetch<To, Write>(reinterpret_cast<const void*>(address));
   }

@@ -114,16 +114,16 @@ GDPO_NOINLINE void scan_tile(const Returns& policy, RowLanes& rows, const Return
   const Returns of = policy;  // a copy stays in registers, whatever the loop stores
   Carried<V> carried{V::load(rows.next_value), V::load(rows.advantages), V::load(rows.returns)};
   for (index_t t = tokens - 1; t >= 0; --t) {
-    const index_t at = t * rows_at_once;
-    const V reward = V::load(tile.rewards + at);
-    const V value = Returns::reads_values ? V::load(tile.values + at) : zero;
+    const index_t offset = t * rows_at_once;
+    const V reward = V::load(tile.rewards + offset);
+    const V value = Returns::reads_values ? V::load(tile.values + offset) : zero;
     const Carried<V> to = step_back<Twice>(of, carried, reward, value, decay, decay_of_returns);
     V advantage = to.advantages,
       returned = return_of<Returns>(Twice ? to.returns : to.advantages, value);
     if constexpr (holes == Holes::None) {
       carried = to;
     } else {
-      const auto step = V::load(tile.steps + at) > zero;
+      const auto step = V::load(tile.steps + offset) > zero;
       if constexpr (holes == Holes::Resets) {
         const auto resets = V::all(static_cast<double>(t)) < rewarded;
         carried = {select(resets, zero, carried.next_value),
@@ -134,8 +134,8 @@ GDPO_NOINLINE void scan_tile(const Returns& policy, RowLanes& rows, const Return
       if constexpr (Twice) carried.returns = select(step, to.returns, carried.returns);
       advantage = select(step, advantage, zero), returned = select(step, returned, zero);
     }
-    advantage.store(tile.rewards + at);
-    if constexpr (Returns::reads_values || Twice) returned.store(tile.values + at);
+    advantage.store(tile.rewards + offset);
+    if constexpr (Returns::reads_values || Twice) returned.store(tile.values + offset);
   }
   carried.next_value.store(rows.next_value);
   carried.advantages.store(rows.advantages);
@@ -192,13 +192,14 @@ class ReturnLanes {
   /// row after the other passes at little cost; both ways give the same bits.
   bool fills_lanes() const {
     index_t steps = 0;
-    for (int p = 0; p < count_; ++p) steps += all_are_steps() ? row_[p].at.length : row_[p].tokens;
+    for (int p = 0; p < count_; ++p)
+      steps += all_are_steps() ? row_[p].span.length : row_[p].tokens;
     return 4 * steps >= 3 * rows_at_once * longest_;
   }
   void take(int place, index_t i, ReturnScratch<S>& scratch) {
     ReturnRow<S>& row = row_[place] = rows_.read(i, place, scratch);
-    out_[place] = rows_.advantages(row.at), returns_[place] = rows_.returns(row.at);
-    longest_ = (std::max)(longest_, row.at.length);
+    out_[place] = rows_.advantages(row.span), returns_[place] = rows_.returns(row.span);
+    longest_ = (std::max)(longest_, row.span.length);
     const Carried<double> last = behind_the_end<Returns>(row.bootstrap);
     lanes_.next_value[place] = last.next_value;
     lanes_.advantages[place] = last.advantages, lanes_.returns[place] = last.returns;
@@ -207,7 +208,7 @@ class ReturnLanes {
   }
   /// How many of a tile's tokens a row has.
   static index_t tokens_of(const ReturnRow<S>& row, index_t first, index_t tokens) {
-    return (std::max<index_t>)(0, (std::min)(tokens, row.at.length - first));
+    return (std::max<index_t>)(0, (std::min)(tokens, row.span.length - first));
   }
   /// The line of a row.
   double* line(int p) { return tile_.lines + p * line_step; }

@@ -9,7 +9,7 @@ namespace detail {
 /// One row. An array that is absent, or that the call does not read, is null.
 template <class S>
 struct ReturnRow {
-  RowSpan at{};
+  RowSpan span{};
   index_t tokens = 0;    ///< Number of valid tokens; with 0 the row has no step.
   index_t rewarded = 0;  ///< The step that the row's reward is added to.
   double reward = 0;     ///< The row's reward, clamped.
@@ -67,25 +67,25 @@ class ReturnRows {
 
   /// The mask of a row; null: all tokens are valid. Converted, it stands in place `slot` of the
   /// scratch.
-  const unsigned char* mask(const RowSpan& at, index_t slot, ReturnScratch<S>& scratch) const {
+  const unsigned char* mask(const RowSpan& span, index_t slot, ReturnScratch<S>& scratch) const {
     if (!batch_.mask) return nullptr;
     unsigned char* const to =
         batch_.mask.in_place() ? nullptr : scratch.mask.data() + slot * layout_.longest;
-    return batch_.mask.row(at.row, at.begin, at.length, to);
+    return batch_.mask.row(span.row, span.begin, span.length, to);
   }
   /// Row i, in the place `slot` of the scratch.
   ReturnRow<S> read(index_t i, index_t slot, ReturnScratch<S>& scratch) const {
     ReturnRow<S> row;
-    row.at = layout_(i);
-    const index_t length = row.at.length, room = slot * layout_.longest;
-    row.mask = mask(row.at, slot, scratch);
+    row.span = layout_(i);
+    const index_t length = row.span.length, room = slot * layout_.longest;
+    row.mask = mask(row.span, slot, scratch);
     row.tokens = count_mask(row.mask, length);
     if (row.tokens == 0) return row;
     const auto fetch = [&](index_t array, const TokenView<S>& tokens, bool wanted) -> const S* {
       if (!tokens || !wanted) return nullptr;
       S* const to = scratch.arrays.data();
       const index_t place = arrays * room + array * layout_.longest;
-      return tokens.row(i, row.at.begin, length, tokens.in_place() ? nullptr : to + place);
+      return tokens.row(i, row.span.begin, length, tokens.in_place() ? nullptr : to + place);
     };
     row.rewards = fetch(0, batch_.rewards, true);
     row.values = fetch(1, batch_.values, reads_.values);
@@ -111,13 +111,13 @@ class ReturnRows {
     return t == row.rewarded ? r + row.reward : r;
   }
 
-  View<S, 1> advantages(const RowSpan& at) const { return row_of(advantages_, at); }
-  View<S, 1> returns(const RowSpan& at) const { return row_of(returns_, at); }
+  View<S, 1> advantages(const RowSpan& span) const { return row_of(advantages_, span); }
+  View<S, 1> returns(const RowSpan& span) const { return row_of(returns_, span); }
 
   /// Writes 0 to every position of a row, which has no step.
-  void clear(const RowSpan& at) const {
-    for (const View<S, 1>& out : {advantages(at), returns(at)}) {
-      for (index_t t = 0; out && t < at.length; ++t) out(t) = S(0);
+  void clear(const RowSpan& span) const {
+    for (const View<S, 1>& out : {advantages(span), returns(span)}) {
+      for (index_t t = 0; out && t < span.length; ++t) out(t) = S(0);
     }
   }
 
@@ -126,24 +126,24 @@ class ReturnRows {
   void scan(index_t i, ReturnScratch<S>& scratch) const { scan(read(i, 0, scratch)); }
   /// The same for a row that read() gave.
   void scan(const ReturnRow<S>& row) const {
-    if (row.at.length == 0) return;
-    if (row.tokens == 0) return clear(row.at);
+    if (row.span.length == 0) return;
+    if (row.tokens == 0) return clear(row.span);
     reads_.twice ? scan_steps<true>(row) : scan_steps<false>(row);
   }
 
  private:
   static constexpr index_t arrays = 4;
 
-  static View<S, 1> row_of(const TokenOut<S>& out, const RowSpan& at) {
-    return out ? out.row(at.row, at.begin, at.length) : View<S, 1>{};
+  static View<S, 1> row_of(const TokenOut<S>& out, const RowSpan& span) {
+    return out ? out.row(span.row, span.begin, span.length) : View<S, 1>{};
   }
 
   template <bool Twice>
   void scan_steps(const ReturnRow<S>& row) const {
     const Steps steps = estimator_.returns.steps;
-    const View<S, 1> advantages = this->advantages(row.at), returns = this->returns(row.at);
+    const View<S, 1> advantages = this->advantages(row.span), returns = this->returns(row.span);
     Carried<double> carried = behind_the_end<Returns>(row.bootstrap);
-    for (index_t t = row.at.length - 1; t >= 0; --t) {
+    for (index_t t = row.span.length - 1; t >= 0; --t) {
       const bool valid = row.valid(t);
       if (!is_step(steps, valid)) {
         if (steps == Steps::Turns && t < row.rewarded) carried = {0, 0, 0};

@@ -18,10 +18,10 @@ Moments advantage_moments(const ReturnRows<S, Estimator>& rows, ReturnScratch<S>
     n = 0;
   };
   for (index_t i = 0; i < rows.layout().rows; ++i) {
-    const RowSpan at = rows.layout()(i);
-    const unsigned char* const mask = rows.mask(at, 0, scratch);
-    const View<S, 1> advantages = rows.advantages(at);
-    for (index_t t = 0; t < at.length; ++t) {
+    const RowSpan span = rows.layout()(i);
+    const unsigned char* const mask = rows.mask(span, 0, scratch);
+    const View<S, 1> advantages = rows.advantages(span);
+    for (index_t t = 0; t < span.length; ++t) {
       if (mask && mask[t] == 0) continue;
       block[n++] = static_cast<double>(advantages(t));
       if (n == grid_block) flush();
@@ -35,10 +35,10 @@ Moments advantage_moments(const ReturnRows<S, Estimator>& rows, ReturnScratch<S>
 template <class S, class Estimator>
 void apply_to_row(const ReturnRows<S, Estimator>& rows, index_t i, const Affine& affine,
                   ReturnScratch<S>& scratch) {
-  const RowSpan at = rows.layout()(i);
-  const unsigned char* const mask = rows.mask(at, 0, scratch);
-  const View<S, 1> advantages = rows.advantages(at);
-  for (index_t t = 0; t < at.length; ++t) {
+  const RowSpan span = rows.layout()(i);
+  const unsigned char* const mask = rows.mask(span, 0, scratch);
+  const View<S, 1> advantages = rows.advantages(span);
+  for (index_t t = 0; t < span.length; ++t) {
     if (!mask || mask[t] != 0)
       advantages(t) = static_cast<S>(affine(static_cast<double>(advantages(t))));
   }
