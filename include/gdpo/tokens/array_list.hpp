@@ -12,7 +12,7 @@
 /// - the member of TokenRow, the arrays of one row;
 /// - the member of Token, the numbers of one token;
 /// - the member of TokenReads that says whether a loss reads the array (`always` is true);
-/// - whether a row of a Plain shape has the array (InPlain in tokens/token_span.hpp).
+/// - whether a row of a Plain shape has the array (InPlain in loss/shared/row_shape.hpp).
 #define GDPO_POLICY_INPUTS(X) \
   GDPO_LOGPS(X)               \
   X(token_advantages, advantages, advantage, always, Absent)
