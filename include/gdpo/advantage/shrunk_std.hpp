@@ -44,27 +44,16 @@ namespace scale {
 /// chance, and a group whose rewards are nearly equal by chance gets huge advantages. How much of
 /// s^2 is chance shows in the other groups, so by default the batch decides nu.
 ///
-/// **Why this form.** Over the groups, let the true variance v have mean m and second moment q =
-/// E[v^2]; p = m^2. Where the rewards of a group are normal, given v, s^2 has mean v and variance
-/// 2 v^2 / d. So Cov(v, s^2) = Var v = q - p, and Var s^2 = (q - p) + 2 q / d. The best linear
-/// prediction of v from s^2 is m + b (s^2 - m) with
+/// nu is 2 or more where the batch decides it, and infinite where the groups differ no more than by
+/// chance, or where there are fewer than two. "Few completions a prompt" in
+/// include/gdpo/advantage/README.md derives the form and nu: with m2 = d s^2 of each group and sums
+/// over the groups, D = sum d and F = sum d^2,
 ///
-///     b = Cov(v, s^2) / Var s^2 = d / (nu + d),    nu = 2 q / (q - p)
+///     M = sum m2 / D,    Q = sum m2^2 / (d + 2) / D,    P = (D^2 M^2 - (F + 2 D) Q) / (D^2 - F)
+///     m = M,             nu = 2 Q / (Q - P)
 ///
-/// which is the sigma^2 above. It is also the mean of v given s^2 under the conjugate prior, a
-/// scaled inverse chi-square of nu + 2 degrees of freedom; limma shrinks variances in the same form
-/// (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004), article 3). Since 0 <= p <= q, nu is 2 or more.
-///
-/// **nu from the batch.** With m2 = d s^2 of each group and sums over the groups, D = sum d and
-/// F = sum d^2, the estimates of m, q and p are
-///
-///     M = sum m2 / D,    Q = sum m2^2 / (d + 2) / D,    P = (D^2 M^2 - (F + 2 D) Q) / (D^2 - F).
-///
-/// None has a bias: E[m2] = d v; E[m2^2] = d^2 (v^2 + 2 v^2 / d) = d (d + 2) v^2; and E[M^2] =
-/// p + Var M = p + (F (q - p) + 2 D q) / D^2, which is solved for p. P counts as 0 below 0. nu is
-/// 2 Q / (Q - P), and infinite where Q <= P, since the groups then differ no more than by chance.
-/// It is infinite too with fewer than two groups, which tell nothing. The computation takes Q / M^2
-/// and P / M^2 from GroupSpreads::shares, so multiplying all rewards by a number changes no weight.
+/// The computation takes Q / M^2 and P / M^2 from GroupSpreads::shares, so multiplying all rewards
+/// by a number changes no weight.
 ///
 /// **Edges.** A group of one under Singleton::Raw (d = 0) gets the batch's variance, unless
 /// prior_dof is 0. Where the batch has no group of two or more values (under EqualGroups::Exclude:
@@ -106,7 +95,7 @@ struct ShrunkStd {
     const GroupSpreads::Count& n = counted(spreads);
     if (n.groups < 2 || math::is_zero(spreads.shares)) return math::infinity;
     const auto dof = static_cast<double>(n.dof), dof_squares = static_cast<double>(n.dof_squares);
-    // Q / M^2 and P / M^2 of the derivation above.
+    // Q / M^2 and P / M^2 of the formulas above.
     const double q = mul(dof, spreads.shares), square = mul(dof, dof),
                  p = (square - mul(dof_squares + mul(2.0, dof), q)) / (square - dof_squares);
     if (!(q > p)) return math::infinity;
