@@ -8,7 +8,7 @@
 /// sampler's order. It has drawn the prompts at random, and the completions of each prompt are on
 /// different ranks.
 struct SpreadRows {
-  static constexpr std::size_t of_each_rank = 64, channels = 4, group = 8;
+  static constexpr std::size_t of_each_rank = 64, reward_count = 4, group = 8;
   std::vector<float> rewards;
   std::vector<std::int64_t> prompts, keys;
   std::vector<std::vector<std::size_t>> of_rank;
@@ -24,7 +24,7 @@ struct SpreadRows {
         prompts.push_back(static_cast<std::int64_t>(3 * g));
         keys.push_back(static_cast<std::int64_t>(drawn[g] * group + k));
         // Two rewards are 0 or 1 and two are real numbers.
-        for (std::size_t c = 0; c < channels; ++c) {
+        for (std::size_t c = 0; c < reward_count; ++c) {
           const double x = random();
           rewards.push_back(static_cast<float>(c < 2 ? (x < 0.5 ? 0 : 1) : x));
         }
@@ -44,8 +44,8 @@ struct OwnRows {
   OwnRows(const SpreadRows& all, std::size_t rank) {
     for (const std::size_t i : all.of_rank[rank]) {
       prompts.push_back(all.prompts[i]), keys.push_back(all.keys[i]);
-      const float* row = all.rewards.data() + i * SpreadRows::channels;
-      rewards.insert(rewards.end(), row, row + SpreadRows::channels);
+      const float* row = all.rewards.data() + i * SpreadRows::reward_count;
+      rewards.insert(rewards.end(), row, row + SpreadRows::reward_count);
     }
   }
 };
@@ -53,6 +53,6 @@ struct OwnRows {
 inline gdpo::RewardBatch<float, gdpo::ById> batch_of(const std::vector<float>& rewards,
                                                      const std::vector<std::int64_t>& prompts) {
   return {gdpo::view(rewards.data(), static_cast<gdpo::index_t>(prompts.size()),
-                     static_cast<gdpo::index_t>(SpreadRows::channels)),
+                     static_cast<gdpo::index_t>(SpreadRows::reward_count)),
           gdpo::by_id(prompts)};
 }

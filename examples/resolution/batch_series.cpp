@@ -7,7 +7,7 @@ namespace resolution {
 std::vector<BatchSeries> batch_series(const Comparison& comparison) {
   const BatchCurves& curves = comparison.curves;
   std::vector<BatchSeries> all;
-  for (std::size_t k = 0; k < comparison.rollouts.channels(); ++k) {
+  for (std::size_t k = 0; k < comparison.rollouts.reward_count(); ++k) {
     all.push_back({comparison.rollouts.reward_names[k],
                    "Mean and standard deviation over the completions of a batch.",
                    false,

@@ -22,12 +22,12 @@ constexpr std::size_t rarely = 1000;
 std::string cases(std::size_t n) { return n == 0 ? "no case" : counted(n, "case"); }
 
 /// The range, max - min, of a reward in a group; missing rewards are left out.
-double span(const Comparison& c, std::size_t group, std::size_t channel) {
+double span(const Comparison& c, std::size_t group, std::size_t k) {
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
   const Range rows = c.rollouts.rows_of(group);
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
-    const double value = c.gated[row * c.rollouts.channels() + channel];
+    const double value = c.gated[row * c.rollouts.reward_count() + k];
     low = std::fmin(low, value);
     high = std::fmax(high, value);
   }
@@ -137,9 +137,9 @@ class Writer {
         " They compare groups with each other, and a smaller count is no loss inside a group: a "
         "reward that takes two values in a group gets the same two normalized values whether they "
         "are 0.1 or 0.9 apart, while a sum keeps the distance.";
-    const auto& channels = c_.rewards.channels;
+    const auto& rewards = c_.rewards.per_reward;
     const auto richest =
-        std::max_element(channels.begin(), channels.end(),
+        std::max_element(rewards.begin(), rewards.end(),
                          [](const auto& a, const auto& b) { return a.distinct < b.distinct; });
     if (richest->distinct > 20) {
       text += " A reward with many values, here " + in_quotes(richest->name) + " with " +
@@ -194,7 +194,7 @@ class Writer {
     if (told_apart > 0) {
       const std::size_t g = groups.front();
       std::string spans;
-      for (std::size_t k = 0; k < c_.rollouts.channels(); ++k) {
+      for (std::size_t k = 0; k < c_.rollouts.reward_count(); ++k) {
         if (span(c_, g, k) == 0) continue;
         spans += (spans.empty() ? "" : " and ") + in_quotes(c_.rollouts.reward_names[k]) +
                  " spans " + compact(span(c_, g, k), 3);

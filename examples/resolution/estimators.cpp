@@ -116,9 +116,10 @@ std::vector<double> run(const std::string& name, const Estimator& estimator,
     for (std::size_t g = groups.begin; g <= groups.end; ++g)
       offsets.push_back(static_cast<index_t>(rollouts.group_begin[g] - rows.begin));
     const auto count = static_cast<index_t>(rows.size());
-    gdpo::RewardBatch batch{gdpo::view(rollouts.rewards.data() + rows.begin * rollouts.channels(),
-                                       count, static_cast<index_t>(rollouts.channels())),
-                            gdpo::by_offsets(offsets)};
+    gdpo::RewardBatch batch{
+        gdpo::view(rollouts.rewards.data() + rows.begin * rollouts.reward_count(), count,
+                   static_cast<index_t>(rollouts.reward_count())),
+        gdpo::by_offsets(offsets)};
     if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(tokens.data() + rows.begin, count);
     const std::string where =
         rollouts.batches() == 1 ? name : name + ", batch " + in_quotes(rollouts.batch_names[b]);
@@ -228,10 +229,11 @@ std::vector<double> advantages(const std::string& line, const Settings& settings
 
 std::vector<double> advantages_before_batch_step(const std::string& line,
                                                  const std::vector<double>& rewards,
-                                                 std::size_t channels, std::size_t group_size) {
+                                                 std::size_t reward_count, std::size_t group_size) {
   return with_estimator(line, {}, [&](const auto& estimator) {
-    const auto values = gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / channels),
-                                   static_cast<index_t>(channels));
+    const auto values =
+        gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / reward_count),
+                   static_cast<index_t>(reward_count));
     const auto groups = gdpo::groups_of(static_cast<index_t>(group_size));
     auto before = estimator;
     if (before.renorm.over != gdpo::RenormOver::Group) before = gdpo::before_renorm(before);

@@ -64,9 +64,9 @@ std::vector<double> advantages(const std::string& line, const Settings& settings
                                const Rollouts& rollouts);
 
 /// The advantages before any batch step: what a group gets whatever else is in the batch. `rewards`
-/// is (N, channels) without missing values, in N / group_size groups of consecutive rows.
+/// is (N, reward_count) without missing values, in N / group_size groups of consecutive rows.
 std::vector<double> advantages_before_batch_step(const std::string& line,
                                                  const std::vector<double>& rewards,
-                                                 std::size_t channels, std::size_t group_size);
+                                                 std::size_t reward_count, std::size_t group_size);
 
 }  // namespace resolution

@@ -110,12 +110,12 @@ Finding length_finding(const Comparison& c) {
   return {"Weighting the batch step by length shifts", text};
 }
 
-/// One completion's rewards, those of `channels`: `"accuracy" 1, "format" 0`.
+/// One completion's rewards, those of `rewards`: `"accuracy" 1, "format" 0`.
 std::string rewards_text(const Comparison& c, std::size_t row,
-                         const std::vector<std::size_t>& channels) {
+                         const std::vector<std::size_t>& rewards) {
   std::string text;
-  for (const std::size_t k : channels) {
-    const double reward = c.gated[row * c.rollouts.channels() + k];
+  for (const std::size_t k : rewards) {
+    const double reward = c.gated[row * c.rollouts.reward_count() + k];
     text += (text.empty() ? "" : ", ") + in_quotes(c.rollouts.reward_names[k]) + " " +
             (std::isnan(reward) ? "missing" : compact(reward, 4));
   }
@@ -131,9 +131,9 @@ void separated_finding(const Comparison& c, std::vector<Finding>& out) {
   const EstimatorResult& normalized = *c.normalize_first();
   const std::size_t first = c.rollouts.rows_of(most.group).begin;
   std::vector<std::size_t> different;
-  for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
-    const double low = c.gated[most.low * c.rollouts.channels() + k];
-    const double high = c.gated[most.high * c.rollouts.channels() + k];
+  for (std::size_t k = 0; k < c.rollouts.reward_count(); ++k) {
+    const double low = c.gated[most.low * c.rollouts.reward_count() + k];
+    const double high = c.gated[most.high * c.rollouts.reward_count() + k];
     if (low != high && !(std::isnan(low) && std::isnan(high))) different.push_back(k);
   }
   const auto completion = [&](std::size_t row) {
@@ -245,7 +245,7 @@ std::vector<Finding> findings(const Comparison& comparison) {
   const EstimatorResult* normalized = comparison.normalize_first();
   lists(comparison, out);
   if (sum != nullptr && normalized != nullptr) {
-    if (comparison.rollouts.channels() == 1) {
+    if (comparison.rollouts.reward_count() == 1) {
       out.push_back({"One reward",
                      "With a single reward GDPO is GRPO divided by one number a batch: the same "
                      "ties, zeros and order. The two differ from two rewards on."});

@@ -35,8 +35,8 @@ std::vector<Alike> by_rewards(const Comparison& c, const std::vector<std::size_t
     const Range rows = c.rollouts.rows_of(g);
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
       std::vector<double> vector;
-      for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
-        const double value = c.gated[row * c.rollouts.channels() + k];
+      for (std::size_t k = 0; k < c.rollouts.reward_count(); ++k) {
+        const double value = c.gated[row * c.rollouts.reward_count() + k];
         vector.push_back(std::isnan(value) ? std::numeric_limits<double>::infinity() : value);
       }
       rewards.push_back(std::move(vector));
@@ -54,13 +54,13 @@ std::string group_card(const Comparison& c, const Alike& alike) {
   constexpr std::size_t most_rows = 16;
   constexpr std::size_t most_names = 8;
   const Range rows = c.rollouts.rows_of(alike.groups.front());
-  const std::size_t channels = c.rollouts.channels();
+  const std::size_t reward_count = c.rollouts.reward_count();
   const auto reward = [&](std::size_t row, std::size_t k) {
-    return number(compact(c.gated[row * channels + k], 6));
+    return number(compact(c.gated[row * reward_count + k], 6));
   };
   std::vector<std::size_t> varying;
   std::string constant;
-  for (std::size_t k = 0; k < channels; ++k) {
+  for (std::size_t k = 0; k < reward_count; ++k) {
     const auto& all = alike.rewards;
     if (!std::all_of(all.begin(), all.end(),
                      [&](const auto& vector) { return vector[k] == all.front()[k]; })) {

@@ -51,7 +51,7 @@ std::string estimator_bars(const Comparison& c, const std::string& what, double 
 std::string file_line(const Comparison& c) {
   return c.rollouts.file + " \u00B7 " + counted(c.rollouts.rows(), "completion") + " in " +
          counted(c.rollouts.groups(), "group") + " (" + group_sizes_text(c.rewards) + ") \u00B7 " +
-         batches_text(c.rollouts) + " \u00B7 " + counted(c.rollouts.channels(), "reward") +
+         batches_text(c.rollouts) + " \u00B7 " + counted(c.rollouts.reward_count(), "reward") +
          (c.rollouts.left_out == 0 ? "" : " \u00B7" + left_out_text(c.rollouts));
 }
 
@@ -202,7 +202,7 @@ std::string histograms(const Comparison& c) {
 
 std::string balance_charts(const Comparison& c) {
   std::string out;
-  for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
+  for (std::size_t k = 0; k < c.rollouts.reward_count(); ++k) {
     out += figure(c.rollouts.reward_names[k],
                   estimator_bars(
                       c, "Mean correlation with " + c.rollouts.reward_names[k], 1,

@@ -35,8 +35,8 @@ std::vector<const EstimatorResult*> compared_results(const Comparison& c) {
 
 std::string rewards_table(const Comparison& c) {
   std::vector<std::vector<std::string>> rows;
-  for (std::size_t k = 0; k < c.rewards.channels.size(); ++k) {
-    const auto& r = c.rewards.channels[k];
+  for (std::size_t k = 0; k < c.rewards.per_reward.size(); ++k) {
+    const auto& r = c.rewards.per_reward[k];
     const auto& weights = c.settings.weights;
     rows.push_back({escaped(r.name), number(fixed(r.mean, 4)), number(fixed(r.std, 4)),
                     number(compact(r.min)), number(compact(r.max)), grouped(r.distinct),
@@ -96,7 +96,7 @@ std::string metrics_table(const Comparison& c) {
       [](const Metrics& m) { return grouped(m.canceled_groups.size()); });
   add("standard deviation", [](const Metrics& m) { return fixed(m.adv_std, 4); });
   add("largest |advantage|", [](const Metrics& m) { return fixed(m.adv_absmax, 4); });
-  for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
+  for (std::size_t k = 0; k < c.rollouts.reward_count(); ++k) {
     add("correlation with " + c.rollouts.reward_names[k],
         [k](const Metrics& m) { return fixed(m.mean_corr_with_each_reward[k], 4); });
   }

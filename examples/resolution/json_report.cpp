@@ -113,7 +113,7 @@ Json batches_object(const Comparison& c) {
   }
   Json means;
   Json deviations;
-  for (std::size_t k = 0; k < log.channels(); ++k) {
+  for (std::size_t k = 0; k < log.reward_count(); ++k) {
     means[log.reward_names[k]] = numbers(c.curves.rewards[k].mean);
     deviations[log.reward_names[k]] = numbers(c.curves.rewards[k].std);
   }
@@ -152,17 +152,17 @@ std::string to_json(const Comparison& comparison) {
   const RewardSummary& rewards = comparison.rewards;
   Json sizes;
   for (const auto& [size, groups] : rewards.group_sizes) sizes[std::to_string(size)] = groups;
-  Json channels;
-  for (const auto& channel : rewards.channels) {
+  Json per_reward;
+  for (const auto& reward : rewards.per_reward) {
     Json object;
-    object["min"] = number(channel.min);
-    object["max"] = number(channel.max);
-    object["mean"] = number(channel.mean);
-    object["std"] = number(channel.std);
-    object["distinct"] = channel.distinct;
-    object["missing"] = channel.missing;
-    object["zero_variance_groups"] = number(channel.zero_variance_groups);
-    channels[channel.name] = object;
+    object["min"] = number(reward.min);
+    object["max"] = number(reward.max);
+    object["mean"] = number(reward.mean);
+    object["std"] = number(reward.std);
+    object["distinct"] = reward.distinct;
+    object["missing"] = reward.missing;
+    object["zero_variance_groups"] = number(reward.zero_variance_groups);
+    per_reward[reward.name] = object;
   }
   Json methods;
   for (const auto& result : comparison.results)
@@ -176,7 +176,7 @@ std::string to_json(const Comparison& comparison) {
   object["batches"] = comparison.rollouts.batches();
   object["batch_columns"] = comparison.rollouts.batch_columns;
   object["K"] = sizes;
-  object["per_reward"] = channels;
+  object["per_reward"] = per_reward;
   object["zero_variance_groups_sum"] = rewards.zero_variance_groups_sum;
   object["zero_variance_groups_all_rewards"] = rewards.zero_variance_groups_all;
   object["groups_equal_sum_but_some_reward_varies"] = rewards.equal_sum_groups.size();

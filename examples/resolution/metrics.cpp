@@ -96,7 +96,7 @@ bool is_zero(double advantage) { return std::abs(advantage) < advantage_toleranc
 
 std::size_t RewardSummary::missing() const {
   std::size_t count = 0;
-  for (const Channel& channel : channels) count += channel.missing;
+  for (const Reward& reward : per_reward) count += reward.missing;
   return count;
 }
 
@@ -112,7 +112,7 @@ std::string group_sizes_text(const RewardSummary& rewards) {
 
 Measure::Measure(const Rollouts& rollouts, const Settings& settings, const OnRows& on_rows)
     : rollouts_(rollouts), weights_(settings.weights) {
-  if (weights_.empty()) weights_.assign(rollouts.channels(), 1);
+  if (weights_.empty()) weights_.assign(rollouts.reward_count(), 1);
   gate(settings);
   leave_out_unrewarded();
   number_reward_vectors();
@@ -128,13 +128,13 @@ void Measure::gate(const Settings& settings) {
   gated_ = rollouts_.rewards;
   for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
     for (const Condition& condition : settings.given) {
-      double& reward = gated_[row * rollouts_.channels() + condition.reward];
+      double& reward = gated_[row * rollouts_.reward_count() + condition.reward];
       const double given = rollouts_.reward(row, condition.given);
       if (given < condition.at_least) reward = 0;
     }
     for (const Condition& condition : settings.given) {
       const double given = rollouts_.reward(row, condition.given);
-      if (std::isnan(given)) gated_[row * rollouts_.channels() + condition.reward] = given;
+      if (std::isnan(given)) gated_[row * rollouts_.reward_count() + condition.reward] = given;
     }
   }
 }
@@ -142,11 +142,11 @@ void Measure::gate(const Settings& settings) {
 /// Finds the completions that have a reward with a weight, and where some have none, the log
 /// without those: only the groups that have such completions, in the same batches.
 void Measure::leave_out_unrewarded() {
-  const std::size_t channels = rollouts_.channels();
+  const std::size_t reward_count = rollouts_.reward_count();
   rewarded_.assign(rollouts_.rows(), 0);
   for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
-    for (std::size_t k = 0; k < channels; ++k) {
-      if (weights_[k] != 0 && !std::isnan(gated()[row * channels + k])) rewarded_[row] = 1;
+    for (std::size_t k = 0; k < reward_count; ++k) {
+      if (weights_[k] != 0 && !std::isnan(gated()[row * reward_count + k])) rewarded_[row] = 1;
     }
     summary_.excluded_rows += rewarded_[row] == 0 ? 1 : 0;
   }
@@ -159,21 +159,21 @@ void Measure::leave_out_unrewarded() {
     const Range groups = rollouts_.groups_of(b);
     for (std::size_t g = groups.begin; g < groups.end; ++g) {
       const Range rows = rollouts_.rows_of(g);
-      const std::size_t begin = counted.rewards.size() / channels;
+      const std::size_t begin = counted.rewards.size() / reward_count;
       for (std::size_t row = rows.begin; row < rows.end; ++row) {
         if (rewarded_[row] == 0) continue;
-        const auto at = gated().begin() + static_cast<std::ptrdiff_t>(row * channels);
+        const auto at = gated().begin() + static_cast<std::ptrdiff_t>(row * reward_count);
         counted.rewards.insert(counted.rewards.end(), at,
-                               at + static_cast<std::ptrdiff_t>(channels));
+                               at + static_cast<std::ptrdiff_t>(reward_count));
       }
-      if (counted.rewards.size() / channels == begin) continue;
+      if (counted.rewards.size() / reward_count == begin) continue;
       counted.group_begin.push_back(begin);
       counted.group_names.push_back(rollouts_.group_names[g]);
       group_of_log_.push_back(g);
     }
   }
   counted.batch_begin.push_back(counted.groups());
-  counted.group_begin.push_back(counted.rewards.size() / channels);
+  counted.group_begin.push_back(counted.rewards.size() / reward_count);
   counted_ = std::move(counted);
   if (!rollouts_.lengths.empty()) counted_->lengths = values_that_count(rollouts_.lengths);
 }
@@ -190,15 +190,16 @@ std::vector<double> Measure::values_that_count(const std::vector<double>& values
 /// Numbers the reward vectors of the log, then the multisets of them in groups, then the vectors
 /// inside each group.
 void Measure::number_reward_vectors() {
-  const std::size_t channels = counted().channels();
+  const std::size_t reward_count = counted().reward_count();
   std::vector<std::uint32_t> vector_of;
   {
     std::vector<double> on_grid(counted_rewards().size(), 0);
     for (std::size_t i = 0; i < on_grid.size(); ++i) {
-      if (weights_[i % channels] != 0) on_grid[i] = comparable(counted_rewards()[i], reward_grid);
+      if (weights_[i % reward_count] != 0)
+        on_grid[i] = comparable(counted_rewards()[i], reward_grid);
     }
     std::vector<std::size_t> begin(counted().rows() + 1);
-    for (std::size_t row = 0; row < begin.size(); ++row) begin[row] = row * channels;
+    for (std::size_t row = 0; row < begin.size(); ++row) begin[row] = row * reward_count;
     SliceNumbers vectors = number_slices(on_grid, begin);
     summary_.distinct_vectors = vectors.count;
     vector_of = std::move(vectors.of);
@@ -241,18 +242,18 @@ void Measure::count_pairs() {
   }
 }
 
-void Measure::present(Range rows, std::size_t channel, std::vector<double>& values) const {
+void Measure::present(Range rows, std::size_t k, std::vector<double>& values) const {
   values.clear();
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
-    if (!std::isnan(reward(row, channel))) values.push_back(reward(row, channel));
+    if (!std::isnan(reward(row, k))) values.push_back(reward(row, k));
   }
 }
 
 /// What the rewards do in each group.
 void Measure::summarize_groups(const OnRows& on_rows) {
-  const std::size_t channels = counted().channels();
+  const std::size_t reward_count = counted().reward_count();
   const std::size_t groups = counted().groups();
-  varying_.assign(groups * channels, 0);
+  varying_.assign(groups * reward_count, 0);
   sum_varies_.assign(groups, 0);
   std::map<std::size_t, std::size_t> sizes;
   for (std::size_t g = 0; g < rollouts_.groups(); ++g) ++sizes[rollouts_.rows_of(g).size()];
@@ -263,16 +264,16 @@ void Measure::summarize_groups(const OnRows& on_rows) {
     const Range rows = counted().rows_of(g);
     summary_.single_groups += rows.size() == 1 ? 1 : 0;
     bool some_reward = false;
-    for (std::size_t k = 0; k < channels; ++k) {
+    for (std::size_t k = 0; k < reward_count; ++k) {
       present(rows, k, values);
       const bool reward_varies = varies(values);
-      varying_[g * channels + k] = reward_varies ? 1 : 0;
+      varying_[g * reward_count + k] = reward_varies ? 1 : 0;
       some_reward = some_reward || (reward_varies && weights_[k] != 0);
     }
     values.clear();  // now the sums
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
       double sum = 0;
-      for (std::size_t k = 0; k < channels; ++k) {
+      for (std::size_t k = 0; k < reward_count; ++k) {
         const double value = reward(row, k);
         if (!std::isnan(value) && weights_[k] != 0) sum += weights_[k] * value;
       }
@@ -295,7 +296,7 @@ void Measure::summarize_groups(const OnRows& on_rows) {
 void Measure::summarize() {
   const std::size_t groups = counted().groups();
   std::vector<double> values;
-  for (std::size_t k = 0; k < counted().channels(); ++k) {
+  for (std::size_t k = 0; k < counted().reward_count(); ++k) {
     std::size_t known = 0;
     std::size_t constant = 0;
     for (std::size_t g = 0; g < groups; ++g) {
@@ -304,32 +305,32 @@ void Measure::summarize() {
       constant += values.empty() || varying(g, k) ? 0 : 1;
     }
     present({0, counted().rows()}, k, values);
-    RewardSummary::Channel channel{};
-    channel.name = counted().reward_names[k];
-    channel.min = channel.max = nan;
+    RewardSummary::Reward reward{};
+    reward.name = counted().reward_names[k];
+    reward.min = reward.max = nan;
     if (!values.empty()) {
       const auto [min, max] = std::minmax_element(values.begin(), values.end());
-      channel.min = *min;
-      channel.max = *max;
+      reward.min = *min;
+      reward.max = *max;
     }
-    channel.mean = mean(values);
-    channel.std = standard_deviation(values, 1);
+    reward.mean = mean(values);
+    reward.std = standard_deviation(values, 1);
     for (std::size_t row = 0; row < rollouts_.rows(); ++row)
-      channel.missing += std::isnan(gated()[row * counted().channels() + k]) ? 1 : 0;
-    channel.zero_variance_groups = known == 0 ? nan : ratio(constant, known);
+      reward.missing += std::isnan(gated()[row * counted().reward_count() + k]) ? 1 : 0;
+    reward.zero_variance_groups = known == 0 ? nan : ratio(constant, known);
     for (double& value : values) value = rounded(value, reward_grid);
-    channel.distinct = sort_and_count(values, {0, values.size()});
-    summary_.channels.push_back(channel);
+    reward.distinct = sort_and_count(values, {0, values.size()});
+    summary_.per_reward.push_back(reward);
   }
 }
 
 BatchCurves Measure::curves() const {
   BatchCurves curves;
-  curves.rewards.resize(counted().channels());
+  curves.rewards.resize(counted().reward_count());
   std::vector<double> values;
   for (std::size_t b = 0; b < counted().batches(); ++b) {
     const Range rows = counted().rows_of_batch(b);
-    for (std::size_t k = 0; k < counted().channels(); ++k) {
+    for (std::size_t k = 0; k < counted().reward_count(); ++k) {
       present(rows, k, values);
       curves.rewards[k].mean.push_back(mean(values));
       curves.rewards[k].std.push_back(standard_deviation(values, 1));
@@ -339,7 +340,7 @@ BatchCurves Measure::curves() const {
     std::size_t constant_groups = 0;
     for (std::size_t g = groups.begin; g < groups.end; ++g) {
       bool any = false;
-      for (std::size_t k = 0; k < counted().channels(); ++k)
+      for (std::size_t k = 0; k < counted().reward_count(); ++k)
         any = any || (varying(g, k) && weights_[k] != 0);
       constant_sums += sum_varies_[g] != 0 ? 0 : 1;
       constant_groups += any ? 0 : 1;
@@ -424,7 +425,7 @@ Metrics Measure::of(const std::vector<double>& all_advantages, const OnRows& on_
 
   std::vector<double> a;
   std::vector<double> r;
-  for (std::size_t k = 0; k < counted().channels(); ++k) {
+  for (std::size_t k = 0; k < counted().reward_count(); ++k) {
     std::vector<double> correlations;
     for (std::size_t g = 0; g < groups; ++g) {
       if (!varying(g, k)) continue;

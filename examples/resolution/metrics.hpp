@@ -25,7 +25,7 @@ bool is_zero(double advantage);
 /// a weight counts in nothing: it is in no pair and in no group, and a group of such completions is
 /// none. Only `group_sizes` and the numbers of missing values are those of the whole log.
 struct RewardSummary {
-  struct Channel {
+  struct Reward {
     std::string name;
     /// Over the completions; the std has the divisor n - 1. NaN where there are too few values.
     double min, max, mean, std;
@@ -35,7 +35,7 @@ struct RewardSummary {
     /// none.
     double zero_variance_groups;
   };
-  std::vector<Channel> channels;
+  std::vector<Reward> per_reward;
   /// Pairs (size, number of groups of this size), ascending.
   std::vector<std::pair<std::size_t, std::size_t>> group_sizes;
   std::size_t groups = 0;               ///< groups that have a completion with a reward
@@ -131,8 +131,8 @@ class Measure {
   const std::vector<double>& counted_rewards() const {
     return counted_ ? counted_->rewards : gated();
   }
-  double reward(std::size_t row, std::size_t channel) const {
-    return counted_rewards()[row * rollouts_.channels() + channel];
+  double reward(std::size_t row, std::size_t k) const {
+    return counted_rewards()[row * rollouts_.reward_count() + k];
   }
   /// The number in the log of a group of counted().
   std::size_t group_of_log(std::size_t group) const {
@@ -141,9 +141,9 @@ class Measure {
   /// The values of the completions that count, from those (N) of all; only where counted_ is set.
   std::vector<double> values_that_count(const std::vector<double>& values) const;
   /// Puts the values of a reward in some rows that are not missing into `values`, in row order.
-  void present(Range rows, std::size_t channel, std::vector<double>& values) const;
-  bool varying(std::size_t group, std::size_t channel) const {
-    return varying_[group * rollouts_.channels() + channel] != 0;
+  void present(Range rows, std::size_t k, std::vector<double>& values) const;
+  bool varying(std::size_t group, std::size_t k) const {
+    return varying_[group * rollouts_.reward_count() + k] != 0;
   }
 
   const Rollouts& rollouts_;

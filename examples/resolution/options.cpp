@@ -26,7 +26,7 @@ examples/resolution/README.md.
 
 A batch is what one training step saw: GDPO normalizes over it last. Without --batch the whole log
 is one. A group lies inside its batch; its rows need not stand together. An empty cell, null or NaN
-in a reward is a missing reward: it takes part in no statistic of its channel; a completion without
+in a reward is a missing reward: it takes part in no statistic of the reward; a completion without
 any reward counts in no pair, tie or group, and may lack its length. The report says how many there
 are. Also N/A, none, nil, missing and - mean missing, in any case. true and false are 1 and 0.
 

@@ -23,9 +23,9 @@ std::string paragraph(const std::string& text) { return wrapped(text, terminal_w
 std::string rewards_table(const Comparison& comparison) {
   TextTable table({"reward", "mean", "std", "min", "max", "distinct\nvalues", "missing",
                    "constant in\ngroups", "weight"});
-  const auto& channels = comparison.rewards.channels;
-  for (std::size_t k = 0; k < channels.size(); ++k) {
-    const auto& c = channels[k];
+  const auto& rewards = comparison.rewards.per_reward;
+  for (std::size_t k = 0; k < rewards.size(); ++k) {
+    const auto& c = rewards[k];
     const auto& weights = comparison.settings.weights;
     table.add({shortened(printable(c.name), name_width), fixed(c.mean, 4), fixed(c.std, 4),
                compact(c.min), compact(c.max), grouped(c.distinct), grouped(c.missing),
@@ -119,12 +119,13 @@ std::string to_text(const Comparison& comparison) {
   const Rollouts& rollouts = comparison.rollouts;
   const RewardSummary& rewards = comparison.rewards;
   std::string out = rollouts.file + "\n";
-  out += paragraph(counted(rollouts.rows(), "completion") + " in " +
-                   counted(rollouts.groups(), "group") + " (" + group_sizes_text(rewards) + "), " +
-                   batches_text(rollouts) + ", " + counted(rollouts.channels(), "reward") + ", " +
-                   (rewards.missing() == 0 ? "none missing."
-                                           : counted(rewards.missing(), "value") + " missing.") +
-                   left_out_text(rollouts));
+  out +=
+      paragraph(counted(rollouts.rows(), "completion") + " in " +
+                counted(rollouts.groups(), "group") + " (" + group_sizes_text(rewards) + "), " +
+                batches_text(rollouts) + ", " + counted(rollouts.reward_count(), "reward") + ", " +
+                (rewards.missing() == 0 ? "none missing."
+                                        : counted(rewards.missing(), "value") + " missing.") +
+                left_out_text(rollouts));
   for (const Finding& w : warnings(comparison))
     out += "\n" + paragraph("Warning: " + w.title + ". " + w.text);
   for (const Condition& c : comparison.settings.given) {

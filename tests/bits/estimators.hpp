@@ -16,7 +16,7 @@ namespace {
 /// is missing.
 template <class T>
 struct Rewards {
-  static constexpr int rows = 344, channels = 3;
+  static constexpr int rows = 344, reward_count = 3;
   std::vector<T> whole, missing;
   std::vector<double> penalty;
   std::vector<unsigned char> valid;
@@ -31,7 +31,7 @@ struct Rewards {
       tokens.push_back(i % 5 * 20);
       valid.push_back(!integers.one_in(7));
       penalty.push_back(in_millionths<double>(integers(1 << 18)));
-      for (int c = 0; c < channels; ++c) {
+      for (int c = 0; c < reward_count; ++c) {
         const std::int64_t x = integers(1 << 20);
         whole.push_back(group % 4 == 0   ? static_cast<T>(x % 2)
                         : group % 4 == 1 ? T(0.75)
@@ -46,12 +46,12 @@ struct Rewards {
     }
   }
   gdpo::View<const T, 2> view(const std::vector<T>& rewards) const {
-    return gdpo::view(rewards.data(), rows, channels);
+    return gdpo::view(rewards.data(), rows, reward_count);
   }
 };
 
 void add(Hash& hash, const gdpo::GroupReport& r) {
-  for (const gdpo::ChannelReport& c : r.channels) {
+  for (const gdpo::RewardReport& c : r.rewards) {
     for (const double x :
          {static_cast<double>(c.n), c.mean, c.std, c.min, c.max, c.zero_std_groups})
       hash.add(x);
@@ -62,9 +62,9 @@ void add(Hash& hash, const gdpo::GroupReport& r) {
     hash.add(static_cast<double>(x));
   }
   for (const unsigned char x : r.degenerate) hash.add(static_cast<double>(x));
-  for (const unsigned char x : r.channel_degenerate) hash.add(static_cast<double>(x));
+  for (const unsigned char x : r.reward_degenerate) hash.add(static_cast<double>(x));
   hash.add(r.group_std);
-  hash.add(r.channel_std);
+  hash.add(r.reward_group_std);
   hash.add(r.group_squares);
   for (const double x : {r.reward_mean, r.reward_std, r.reward_std_mean_of_groups, r.combined_std,
                          r.zero_std_group_rows}) {

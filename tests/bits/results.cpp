@@ -121,7 +121,7 @@ class Results {
 
   void estimators() {
     Integers integers(11);
-    constexpr int rows = 331, channels = 3;
+    constexpr int rows = 331, reward_count = 3;
     std::vector<double> rewards;
     std::vector<float> narrow;
     std::vector<std::int64_t> ids;
@@ -129,7 +129,7 @@ class Results {
     for (int i = 0; i < rows; ++i) {
       ids.push_back(i * i % 61);
       lengths.push_back(i % 5 * 20);
-      for (int c = 0; c < channels; ++c) {
+      for (int c = 0; c < reward_count; ++c) {
         const std::int64_t x = integers(1 << 20), kind = ids.back() % 4;
         const double value = kind == 0   ? static_cast<double>(x % 2)
                              : kind == 1 ? 0.75
@@ -139,7 +139,7 @@ class Results {
       }
     }
     const auto groups = gdpo::by_id(ids);
-    gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), rows, channels), groups};
+    gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), rows, reward_count), groups};
     batch.tokens = gdpo::view(lengths);
     gdpo::Workspace workspace;
     std::vector<double> out(rows);
@@ -160,9 +160,9 @@ class Results {
     // They are large enough for several threads.
     constexpr int many = 20480;
     std::vector<float> large, of_row(many);
-    for (int i = 0; i < many * channels; ++i)
+    for (int i = 0; i < many * reward_count; ++i)
       large.push_back(in_millionths<float>(integers(1 << 20)));
-    const gdpo::RewardBatch equal{gdpo::view(std::as_const(large).data(), many, channels),
+    const gdpo::RewardBatch equal{gdpo::view(std::as_const(large).data(), many, reward_count),
                                   gdpo::groups_of(8)};
     on_every_target("any", "advantages.groups_of", true, [&](const auto& exec, Hash& hash) {
       gdpo::advantages_into(exec, equal, gdpo::Gdpo{}, gdpo::view(of_row), workspace);

@@ -21,7 +21,7 @@ struct Inputs {
   std::vector<std::int64_t> ids;
   std::vector<unsigned char> mask;    // rows by width; empty if the record has none
   std::vector<std::int64_t> lengths;  // valid tokens of each row
-  index_t count = 0, channels = 1, width = 0;
+  index_t count = 0, reward_count = 1, width = 0;
 };
 
 template <class T>
@@ -41,7 +41,7 @@ Inputs<T> bind(const Json& inputs) {
     throw BadGolden("rewards must have one or two axes");
   in.rewards = stored_as<T>(rewards.data);
   in.count = static_cast<index_t>(rewards.shape[0]);
-  if (rewards.shape.size() == 2) in.channels = static_cast<index_t>(rewards.shape[1]);
+  if (rewards.shape.size() == 2) in.reward_count = static_cast<index_t>(rewards.shape[1]);
   for (const long long id : integers_of(inputs.at("group_ids"))) in.ids.push_back(id);
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
   if (inputs.contains("response_mask")) {
@@ -63,8 +63,8 @@ Inputs<T> bind(const Json& inputs) {
 template <class T>
 auto batch_of(const Inputs<T>& in, index_t group_size) {
   auto groups = group_size == 0 ? gdpo::by_id(in.ids) : gdpo::by_id(in.ids, group_size);
-  gdpo::RewardBatch<T, decltype(groups)> batch{gdpo::view(in.rewards.data(), in.count, in.channels),
-                                               groups};
+  gdpo::RewardBatch<T, decltype(groups)> batch{
+      gdpo::view(in.rewards.data(), in.count, in.reward_count), groups};
   if (!in.mask.empty()) batch.tokens = gdpo::view(in.lengths);
   if (!in.kl.empty()) batch.penalty = gdpo::view(in.kl);
   return batch;

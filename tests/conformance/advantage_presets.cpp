@@ -43,10 +43,10 @@ void remarks(Params& params) {
 
 auto trl_metrics(gdpo::ZeroStd zero_std) {
   return [zero_std](const gdpo::GroupReport& report, Comparison& comparison) {
-    for (std::size_t k = 0; k < report.channels.size(); ++k) {
+    for (std::size_t k = 0; k < report.rewards.size(); ++k) {
       const std::string name = "rewards/r" + std::to_string(k);
-      comparison.metric(name + "/mean", report.channels[k].mean);
-      comparison.metric(name + "/std", report.channels[k].std);
+      comparison.metric(name + "/mean", report.rewards[k].mean);
+      comparison.metric(name + "/std", report.rewards[k].std);
     }
     comparison.metric("reward", report.reward_mean);
     comparison.metric("reward_std", report.reward_std);
@@ -224,13 +224,13 @@ Setup ms_swift_rows(Params& params, const Case& recorded) {
 
   const bool over_batch = scale == "batch", of_release = since(recorded, {4, 6});
   setup.metrics = [=](const gdpo::GroupReport& report, Comparison& comparison) {
-    Array mean{{report.channels.size()}, {}}, std{{report.channels.size()}, {}};
-    for (const gdpo::ChannelReport& channel : report.channels) {
+    Array mean{{report.rewards.size()}, {}}, std{{report.rewards.size()}, {}};
+    for (const gdpo::RewardReport& reward : report.rewards) {
       // Releases leave out a reward that nobody gave, and one reward alone has std 0.
-      if (of_release && gdpo::math::is_nan(channel.mean)) continue;
-      const bool alone = of_release && gdpo::math::is_nan(channel.std);
-      mean.data.push_back(channel.mean);
-      std.data.push_back(alone ? 0 : channel.std);
+      if (of_release && gdpo::math::is_nan(reward.mean)) continue;
+      const bool alone = of_release && gdpo::math::is_nan(reward.std);
+      mean.data.push_back(reward.mean);
+      std.data.push_back(alone ? 0 : reward.std);
     }
     mean.shape = std.shape = {mean.data.size()};
     comparison.metric("per_func_mean", mean);

@@ -119,22 +119,22 @@ struct SameId {
 
 /// Sets weights and gates, and says what they need.
 template <class Settings>
-void choose_weights_and_gates(Trial& t, Settings& e, index_t channels) {
-  if (t.in.chance(64) && channels >= 0 && channels < 64) {
-    const index_t n = t.in.hostile(32) ? t.in.below(64) : channels;
+void choose_weights_and_gates(Trial& t, Settings& e, index_t reward_count) {
+  if (t.in.chance(64) && reward_count >= 0 && reward_count < 64) {
+    const index_t n = t.in.hostile(32) ? t.in.below(64) : reward_count;
     std::vector<double> weights;
     for (index_t c = 0; c < n; ++c)
       weights.push_back(t.in.hostile(12) ? odd_number(t.in) : t.in.pick({1.0, 0.5, 0.0, -2.0}));
     e.weights = weights;
-    t.need(n == 0 || n == channels, "weights");
+    t.need(n == 0 || n == reward_count, "weights");
     for (const double w : weights) t.need(std::isfinite(w), "a finite weight");
   }
-  if (t.in.chance(32) && channels > 0) {
+  if (t.in.chance(32) && reward_count > 0) {
     gdpo::Gate gate{t.in.below(3), t.in.below(3), t.in.number()};
     if (t.in.hostile(64)) gate.given = odd_extent(t.in, gate.given);
     if (t.in.hostile(32)) gate.at_least = nan;
     e.gates = {gate};
-    t.need(gate.reward < channels && gate.given >= 0 && gate.given < channels, "gates");
+    t.need(gate.reward < reward_count && gate.given >= 0 && gate.given < reward_count, "gates");
     t.need(!std::isnan(gate.at_least), "a threshold");
   }
 }

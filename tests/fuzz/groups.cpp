@@ -55,10 +55,10 @@ naive::Settings settings_of(const Estimator& e) {
 
 /// Sets weights, gates and a penalty, and says what they need.
 template <class Estimator>
-void choose_settings(Trial& t, Estimator& e, index_t channels, index_t rows,
+void choose_settings(Trial& t, Estimator& e, index_t reward_count, index_t rows,
                      const AnyColumn<double>& penalty) {
   constexpr bool sums_first = std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>;
-  choose_weights_and_gates(t, e, channels);
+  choose_weights_and_gates(t, e, reward_count);
   if constexpr (reads_baselines<Estimator>) {
     using gdpo::EpsAt;
     e.scale.eps_at = t.in.pick(
@@ -74,7 +74,7 @@ void choose_settings(Trial& t, Estimator& e, index_t channels, index_t rows,
     if (e.penalty.coef != 0) {
       t.need(penalty.present || rows == 0, "batch.penalty");
       t.need(sums_first ? e.penalty.reward == -1
-                        : e.penalty.reward >= 0 && e.penalty.reward < channels,
+                        : e.penalty.reward >= 0 && e.penalty.reward < reward_count,
              "penalty.reward");
     }
   }
@@ -100,7 +100,7 @@ template <class T, class Grouping, class Estimator, class Exec,
 void advantages(Trial& t) {
   using Result = gdpo::result_t<T>;
   const Grouping groups(t);
-  const index_t channels = t.in.pick<index_t>({2, 1, 3, 1, 2, 0});
+  const index_t reward_count = t.in.pick<index_t>({2, 1, 3, 1, 2, 0});
   const auto reward = [&] {
     const double x = t.in.number();
     return std::is_integral_v<T> ? 4 * x : t.in.chance(6) ? nan : x;
@@ -111,7 +111,7 @@ void advantages(Trial& t) {
   const bool with_tokens = reads_tokens(e);
   naive::Data data;
   const auto give_data = [&](const auto& rewards, index_t rows, index_t columns) {
-    data.rows = static_cast<int>(rows), data.channels = static_cast<int>(columns);
+    data.rows = static_cast<int>(rows), data.reward_count = static_cast<int>(columns);
     data.rewards = rewards.numbers();
     for (index_t i = 0; i < rows; ++i) data.ids.push_back(groups.group(i));
   };
@@ -135,7 +135,7 @@ void advantages(Trial& t) {
         return;
       give_data(rewards, rewards.extent(0), 1);
     } else {
-      const auto rewards = t.filled<T, 2>({groups.rows, channels}, reward);
+      const auto rewards = t.filled<T, 2>({groups.rows, reward_count}, reward);
       t.need(rewards.sound(), "rewards");
       need_groups(rewards.extent(0));
       choose_settings(t, e, rewards.extent(1), rewards.extent(0), {});
@@ -150,7 +150,7 @@ void advantages(Trial& t) {
     return compare_advantages<T>(t, settings_of(e), data, result);
   }
 
-  const auto rewards = t.filled<T, 2>({groups.rows, channels}, reward);
+  const auto rewards = t.filled<T, 2>({groups.rows, reward_count}, reward);
   const index_t rows = rewards.extent(0);
   const auto out = t.output<Result, 1>({groups.rows});
   AnyColumn<double> tokens, valid, penalty, baselines;

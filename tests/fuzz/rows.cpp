@@ -490,15 +490,15 @@ struct Selection {
 /// The rewards as the settings say, and which rows are used.
 struct Rewards {
   const gdpo::update::GroupSelection& s;
-  std::vector<double> stored;  // (rows, channels)
-  index_t channels;
+  std::vector<double> stored;  // (rows, reward_count)
+  index_t reward_count;
   std::vector<double> valid;  // empty: all
 
   bool used(index_t row) const { return valid.empty() || valid[at(row)] != 0; }
   bool skips() const { return s.missing.entry == gdpo::MissingEntry::Skip; }
   double weight(index_t c) const { return s.weights.empty() ? 1.0 : s.weights[c]; }
   real raw(index_t row, index_t c) const {
-    return static_cast<real>(stored[at(row * channels + c)]);
+    return static_cast<real>(stored[at(row * reward_count + c)]);
   }
   real gated(index_t row, index_t c) const {
     real x = raw(row, c);
@@ -526,7 +526,7 @@ struct Rewards {
       if (!used(row)) continue;
       real sum = 0;
       bool any = false;
-      for (index_t c = 0; c < channels; ++c) {
+      for (index_t c = 0; c < reward_count; ++c) {
         if (weight(c) == 0 || (skips() && std::isnan((*this)(row, c)))) continue;
         any = true, sum += static_cast<real>(weight(c)) * (*this)(row, c);
       }
@@ -541,7 +541,7 @@ Selection judged(const Rewards& rewards, const std::vector<Indices>& groups,
   Selection all;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     Spread columns;
-    for (index_t c = 0; c < rewards.channels; ++c) {
+    for (index_t c = 0; c < rewards.reward_count; ++c) {
       if (rewards.weight(c) == 0) continue;
       const Spread column = rewards.of_column(groups[g], c);
       const real w = static_cast<real>(rewards.weight(c));
@@ -571,9 +571,9 @@ Selection judged(const Rewards& rewards, const std::vector<Indices>& groups,
 template <class T, class Grouping>
 void select_groups(Trial& t) {
   const Grouping groups(t);
-  const index_t channels = t.in.pick<index_t>({2, 1, 3, 1, 2, 0});
+  const index_t reward_count = t.in.pick<index_t>({2, 1, 3, 1, 2, 0});
   const bool steps = t.in.chance(128);  // few different rewards, so that groups are flat
-  const auto rewards = t.filled<T, 2>({groups.rows, channels}, [&] {
+  const auto rewards = t.filled<T, 2>({groups.rows, reward_count}, [&] {
     if (std::is_floating_point_v<T> && t.in.chance(6)) return t.in.pick({nan, nan, infinity});
     return steps ? 1.0 * (t.in.below(8) == 0) : t.in.number();
   });
@@ -620,7 +620,8 @@ void select_groups(Trial& t) {
   const Rewards read{s, rewards.numbers(), rewards.extent(1), valid.numbers};
   if (t.well_formed() && fit) {
     members = groups_of(groups, rows);
-    for (index_t c = 0; c < read.channels && s.missing.entry == gdpo::MissingEntry::Reject; ++c) {
+    for (index_t c = 0; c < read.reward_count && s.missing.entry == gdpo::MissingEntry::Reject;
+         ++c) {
       const bool is_read = read.weight(c) != 0 || (s.flat_in == FlatIn::Column && s.column == c);
       for (index_t i = 0; is_read && i < rows; ++i)
         t.need(!read.used(i) || !std::isnan(read.gated(i, c)), "rewards that are all there");

@@ -76,8 +76,8 @@ struct Settings {
 };
 
 struct Data {
-  int rows = 0, channels = 0;
-  std::vector<double> rewards;                 // (rows, channels) row-major; NaN: missing
+  int rows = 0, reward_count = 0;
+  std::vector<double> rewards;                 // (rows, reward_count) row-major; NaN: missing
   std::vector<long long> ids;                  // one per row
   std::vector<double> tokens, valid, penalty;  // one per row, or empty: absent
   std::vector<double> external;                // one per row, or empty: all 0
@@ -339,7 +339,7 @@ inline Result advantages(const Settings& e, const Data& d) {
 
   // Gates, missing entries and the penalty are applied to the rewards.
   const auto reward = [&](int i, int c) {
-    const auto raw = [&](int k) { return Real(d.rewards[at(i * d.channels + k)]); };
+    const auto raw = [&](int k) { return Real(d.rewards[at(i * d.reward_count + k)]); };
     Real x = raw(c);
     for (const Gate& gate : e.gates) {
       if (gate.reward != c) continue;
@@ -352,17 +352,17 @@ inline Result advantages(const Settings& e, const Data& d) {
   std::vector<detail::Column> columns;
   for (int i = 0; i < d.rows; ++i) {
     bool any = false;
-    for (int c = 0; c < d.channels; ++c)
+    for (int c = 0; c < d.reward_count; ++c)
       any = any || (counts_as_reward(e, c) && !missing(reward(i, c)));
     excluded[at(i)] = !any && e.entry == Entry::Skip && e.row != Row::Keep;
   }
   if (e.combine == Combine::SumThenNormalize) {
     detail::Column sum;
     sum.terms = e.penalty_coef != 0 ? 1 : 0;
-    for (int c = 0; c < d.channels; ++c) sum.terms += weight(c) != 0;
+    for (int c = 0; c < d.reward_count; ++c) sum.terms += weight(c) != 0;
     for (int i = 0; i < d.rows; ++i) {
       Real x = 0, magnitude = 0;
-      for (int c = 0; c < d.channels; ++c) {
+      for (int c = 0; c < d.reward_count; ++c) {
         if (weight(c) == 0 || missing(reward(i, c))) continue;
         x += weight(c) * reward(i, c);
         magnitude += std::fabs(weight(c) * reward(i, c));
@@ -376,7 +376,7 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
     columns.push_back(sum);
   } else {
-    for (int c = 0; c < d.channels; ++c) {
+    for (int c = 0; c < d.reward_count; ++c) {
       if (weight(c) == 0) continue;
       detail::Column column;
       column.weight = weight(c);

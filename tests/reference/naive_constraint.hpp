@@ -40,7 +40,7 @@ inline double violation(const Constraint& c, double x) {
 inline std::vector<double> violations(const Settings& e, const Data& d, const Constraint& c) {
   std::vector<double> v;
   for (int i = 0; i < d.rows; ++i) {
-    const double x = d.rewards[detail::at(i * d.channels + c.reward)];
+    const double x = d.rewards[detail::at(i * d.reward_count + c.reward)];
     v.push_back(violation(c, std::isnan(x) && e.entry == Entry::Zero ? 0 : x));
   }
   return v;
@@ -51,7 +51,7 @@ inline std::vector<double> violations(const Settings& e, const Data& d, const Co
 inline Settings primary(const Constrained& c, const Data& d) {
   Settings e = c.estimator;
   if (!e.weights.empty()) return e;
-  e.weights.assign(detail::at(d.channels), 1);
+  e.weights.assign(detail::at(d.reward_count), 1);
   for (const Constraint& k : c.constraints) e.weights[detail::at(k.reward)] = 0;
   return e;
 }
@@ -72,23 +72,23 @@ inline Data with_columns(const Data& d, const std::vector<std::vector<double>>& 
   Data joined = d;
   joined.rewards.clear();
   for (int i = 0; i < d.rows; ++i) {
-    for (int c = 0; keep_rewards && c < d.channels; ++c)
-      joined.rewards.push_back(d.rewards[detail::at(i * d.channels + c)]);
+    for (int c = 0; keep_rewards && c < d.reward_count; ++c)
+      joined.rewards.push_back(d.rewards[detail::at(i * d.reward_count + c)]);
     for (const std::vector<double>& column : columns)
       joined.rewards.push_back(column[detail::at(i)]);
   }
-  joined.channels = static_cast<int>(columns.size()) + (keep_rewards ? d.channels : 0);
+  joined.reward_count = static_cast<int>(columns.size()) + (keep_rewards ? d.reward_count : 0);
   return joined;
 }
 
 /// True if the row has a primary reward once the gates are applied.
 inline bool has_primary(const Settings& e, const Data& d, int i) {
-  for (int c = 0; c < d.channels; ++c) {
+  for (int c = 0; c < d.reward_count; ++c) {
     if (!counts_as_reward(e, c)) continue;
-    bool missing = std::isnan(d.rewards[detail::at(i * d.channels + c)]), unknown = false;
+    bool missing = std::isnan(d.rewards[detail::at(i * d.reward_count + c)]), unknown = false;
     for (const Gate& gate : e.gates) {
       if (gate.reward != c) continue;
-      const double given = d.rewards[detail::at(i * d.channels + gate.given)];
+      const double given = d.rewards[detail::at(i * d.reward_count + gate.given)];
       unknown = unknown || std::isnan(given);
       // A reward that fails its gate is 0, so not missing.
       missing = missing && !(given < gate.at_least);
@@ -134,7 +134,7 @@ inline Result composite(const Constrained& c, const Settings& e, const Data& d) 
   penalized.penalty.assign(at(d.rows), 0);
   carried.penalty_coef = 1;
   carried.penalty_reward = c.carrier;
-  for (int k = 0; c.carrier < 0 && k < d.channels; ++k) {
+  for (int k = 0; c.carrier < 0 && k < d.reward_count; ++k) {
     if (e.weights[at(k)] != 0) carried.penalty_reward = k;
   }
   for (int i = 0; i < d.rows; ++i) {

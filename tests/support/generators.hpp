@@ -68,24 +68,24 @@ inline std::vector<long long> random_ids(Random& random, int n) {
 
 /// Groups of 1 to `largest` rows whose members are scattered over the batch. Rewards are binary,
 /// stepped or continuous; some groups are constant; `missing` is the share of entries that are NaN.
-inline naive::Data random_batch(Random& random, int groups, int largest, int channels,
+inline naive::Data random_batch(Random& random, int groups, int largest, int reward_count,
                                 double missing) {
   naive::Data d;
-  d.channels = channels;
+  d.reward_count = reward_count;
   for (const long long id : random_ids(random, groups)) {
     const int members = 1 + random.below(largest);
     d.ids.insert(d.ids.end(), static_cast<std::size_t>(members), id);
   }
   random.shuffle(d.ids);
   d.rows = static_cast<int>(d.ids.size());
-  d.rewards.resize(static_cast<std::size_t>(d.rows * channels));
+  d.rewards.resize(static_cast<std::size_t>(d.rows * reward_count));
   for (const auto& group : d.groups()) {
-    for (int c = 0; c < channels; ++c) {
+    for (int c = 0; c < reward_count; ++c) {
       const int kind = random.below(4);
       const bool constant = random.chance(0.25);
       const double common = random.pick({0.0, 0.1, 1.0, -0.7, 3.3});
       for (const int i : group.second) {
-        double& x = d.rewards[static_cast<std::size_t>(i * channels + c)];
+        double& x = d.rewards[static_cast<std::size_t>(i * reward_count + c)];
         x = constant ? common : random_reward(random, kind);
         if (random.chance(missing)) x = std::nan("");
       }

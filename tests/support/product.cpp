@@ -63,7 +63,7 @@ Estimator estimator_of(const naive::Settings& from) {
 template <class Baseline, class Scale, class Combine>
 Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report) {
   const auto estimator = estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine>>(settings);
-  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels),
+  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.reward_count),
                           gdpo::by_id(data.ids)};
   if (!data.tokens.empty()) batch.tokens = gdpo::view(data.tokens);
   if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);

@@ -213,9 +213,9 @@ def _(*arrays, **named):
 def _(rewards, *arguments, **named):
     narrow = rewards.dtype in (torch.float32, torch.bfloat16, torch.float16)
     dtype = torch.float32 if narrow else torch.float64
-    channels = rewards.shape[1] if rewards.dim() == 2 else 1
+    reward_count = rewards.shape[1] if rewards.dim() == 2 else 1
     fixed = len(names("report"))
-    numbers = fixed + channels * (len(names("report", 1)) - fixed)
+    numbers = fixed + reward_count * (len(names("report", 1)) - fixed)
     return (rewards.new_empty((rewards.shape[0],), dtype=dtype),
             rewards.new_empty((numbers,), dtype=torch.float64))
 

@@ -496,9 +496,9 @@ def test_report_numbers():
             "reward_sums.m2": float(((sums - sums.mean()) ** 2).sum()),
             "reward_sums.min": float(sums.min()), "reward_sums.max": float(sums.max()),
             "group_stds.n": 6, "group_stds.mean": float(sums.reshape(6, 5).std(1).mean()),
-            "channels.0.values.n": 29, "channels.0.values.mean": float(rewards[:, 0].nanmean()),
-            "channels.2.values.max": float(rewards[:, 2].max()), "channels.1.flat_groups": 1,
-            "channels.1.known_groups": 6}
+            "rewards.0.values.n": 29, "rewards.0.values.mean": float(rewards[:, 0].nanmean()),
+            "rewards.2.values.max": float(rewards[:, 2].max()), "rewards.1.flat_groups": 1,
+            "rewards.1.known_groups": 6}
     for name, number in want.items():
         assert report[name] == pytest.approx(number, rel=1e-12, abs=1e-14), name
     assert len(report.names()) == len(report.numbers) and report.rewards == 3
@@ -591,7 +591,7 @@ def test_what_does_not_fit_is_refused(arguments, argument):
 def test_errors_of_reports():
     first, second = (gdpo.advantages(torch.rand(4, c), group_size=2, report=True).report
                      for c in (1, 2))
-    with pytest.raises(ValueError, match="b.channels"):
+    with pytest.raises(ValueError, match="b.rewards"):
         first.merge(second)
     with pytest.raises(ValueError, match="names"):
         second.to_dict(reward_names=["one"])

@@ -217,17 +217,17 @@ class Collector {
           {i, std::string("the ") + what + " " + in_quotes(wanted_[i].name) + " is empty", ""});
     }
     const bool valid = columns_.valid.empty() || is_valid(cells, cells.size() - 1, bad);
-    const std::size_t channels = columns_.rewards.size();
+    const std::size_t reward_count = columns_.rewards.size();
     const std::size_t rewards_before = rewards_.size();
     const std::size_t lengths_before = lengths_.size();
     if (valid) {
       bool any = false;
-      for (std::size_t k = 0; k < channels; ++k) {
+      for (std::size_t k = 0; k < reward_count; ++k) {
         rewards_.push_back(reward(cells, columns_before + k, bad));
         any = any || !std::isnan(rewards_.back());
       }
       if (!columns_.length.empty())
-        lengths_.push_back(length(cells, columns_before + channels, any, bad));
+        lengths_.push_back(length(cells, columns_before + reward_count, any, bad));
     }
     if (!bad.empty()) {
       rewards_.resize(rewards_before);

@@ -67,7 +67,7 @@ struct Rollouts {
   std::vector<std::pair<std::string, std::string>> repeated_files;
 
   std::size_t rows() const { return group_begin.back(); }
-  std::size_t channels() const { return reward_names.size(); }
+  std::size_t reward_count() const { return reward_names.size(); }
   std::size_t groups() const { return group_names.size(); }
   std::size_t batches() const { return batch_names.size(); }
   /// The rows of a group.
@@ -78,9 +78,7 @@ struct Rollouts {
   Range rows_of_batch(std::size_t batch) const {
     return {group_begin[batch_begin[batch]], group_begin[batch_begin[batch + 1]]};
   }
-  double reward(std::size_t row, std::size_t channel) const {
-    return rewards[row * channels() + channel];
-  }
+  double reward(std::size_t row, std::size_t k) const { return rewards[row * reward_count() + k]; }
   /// The name of a group for messages, with that of its batch where there are several.
   std::string group_name(std::size_t group) const;
 };

@@ -14,10 +14,10 @@ namespace gdpo {
 /// Its statistics are those of the values that are there: gates are applied, penalties are not;
 /// unused rows are left out, and so are missing rewards, even where they count as 0
 /// (MissingEntry::Zero). Rewards of weight 0 are described too.
-struct ChannelReport {
+struct RewardReport {
   // Inlined for the same reason as the members of GroupReport below.
   /// A reward without values.
-  GDPO_DATA_HOST_INLINE ChannelReport() = default;
+  GDPO_DATA_HOST_INLINE RewardReport() = default;
 
   index_t n = 0;    ///< Number of values.
   double mean = 0,  ///< Their mean; NaN where there is none.
@@ -82,11 +82,11 @@ struct GroupReport {
   GDPO_DATA_HOST_INLINE GroupReport& operator=(GroupReport&&) = default;       ///< A move.
   GDPO_DATA_HOST_INLINE ~GroupReport() = default;
 
-  std::vector<ChannelReport> channels;  ///< (C) each reward by itself.
-  index_t rows = 0,                     ///< N.
-      groups = 0;                       ///< Groups of the grouping, empty ones included.
-  index_t smallest_group = 0,           ///< Rows of the smallest group, unused rows included.
-      largest_group = 0;                ///< Rows of the largest group, unused rows included.
+  std::vector<RewardReport> rewards;  ///< (C) each reward by itself.
+  index_t rows = 0,                   ///< N.
+      groups = 0;                     ///< Groups of the grouping, empty ones included.
+  index_t smallest_group = 0,         ///< Rows of the smallest group, unused rows included.
+      largest_group = 0;              ///< Rows of the largest group, unused rows included.
   index_t singletons = 0;  ///< Groups with exactly one row that is used and not excluded.
   /// Groups without such a row: they have no rows, or all are unused or excluded. They are
   /// `degenerate`, but nothing is wrong with their rewards.
@@ -104,12 +104,12 @@ struct GroupReport {
   std::vector<unsigned char> degenerate;
   /// (groups, C) row-major; 1: all values of the reward that its statistics use in the group are
   /// equal, or there is none.
-  std::vector<unsigned char> channel_degenerate;
+  std::vector<unsigned char> reward_degenerate;
   /// (groups) std, ddof 1, of the reward sum in the group. 0 for a group of one row; NaN for
   /// other groups with fewer than two rows that count.
   std::vector<double> group_std;
   /// (groups, C) row-major: std, ddof 1, of the values of each reward in the group; NaN below two.
-  std::vector<double> channel_std;
+  std::vector<double> reward_group_std;
   /// (groups) sum of the squared combined values of the group, over the rows that count.
   std::vector<double> group_squares;
   double reward_mean = 0;  ///< Mean of the reward sum; NaN where no row counts.
@@ -143,9 +143,9 @@ struct GroupReport {
   /// division by the batch's. Groups without a spread are not counted. `s`: at least 0, else
   /// invalid_input.
   GDPO_DATA_HOST_INLINE index_t narrow_groups(double s = 0.1) const;
-  /// The same for reward `channel` by itself (entries of `channel_std` against its std over the
+  /// The same for `reward` by itself (entries of `reward_group_std` against its std over the
   /// batch), as GDPO divides by it. Another number than 0 to C - 1 throws invalid_input.
-  GDPO_DATA_HOST_INLINE index_t narrow_groups(double s, index_t channel) const;
+  GDPO_DATA_HOST_INLINE index_t narrow_groups(double s, index_t reward) const;
 
   /// The share, 0 to 1, of the batch's squared combined values (`group_squares`) that the largest
   /// `fraction` of the groups have; at least one group is taken, and part of a group is rounded up.
@@ -199,14 +199,14 @@ inline double fraction_of(index_t part, index_t whole) {
 
 /// Fills in what follows from the moments and counts of a report. A call and merge() both end here.
 GDPO_NOINLINE inline void derive(GroupReport& r) {
-  for (ChannelReport& channel : r.channels) {
-    const Moments& m = channel.values;
-    channel.n = m.n;
-    channel.mean = mean_or_nan(m);
-    channel.std = std_or_nan(m);
-    channel.min = m.n > 0 ? m.min : math::nan();
-    channel.max = m.n > 0 ? m.max : math::nan();
-    channel.zero_std_groups = fraction_of(channel.flat_groups, channel.known_groups);
+  for (RewardReport& reward : r.rewards) {
+    const Moments& m = reward.values;
+    reward.n = m.n;
+    reward.mean = mean_or_nan(m);
+    reward.std = std_or_nan(m);
+    reward.min = m.n > 0 ? m.min : math::nan();
+    reward.max = m.n > 0 ? m.max : math::nan();
+    reward.zero_std_groups = fraction_of(reward.flat_groups, reward.known_groups);
   }
   r.one_group = r.groups == 1;
   r.reward_mean = mean_or_nan(r.reward_sums);
@@ -259,8 +259,8 @@ inline constexpr std::pair<const char*, Moments GroupReport::*> report_moments[]
 /// reports behind each other.
 template <class F>
 constexpr void for_each_report_list(const F& f) {
-  f(&GroupReport::degenerate), f(&GroupReport::channel_degenerate);
-  f(&GroupReport::group_std), f(&GroupReport::channel_std), f(&GroupReport::group_squares);
+  f(&GroupReport::degenerate), f(&GroupReport::reward_degenerate);
+  f(&GroupReport::group_std), f(&GroupReport::reward_group_std), f(&GroupReport::group_squares);
 }
 constexpr std::size_t report_lists() {
   std::size_t lists = 0;
@@ -279,12 +279,12 @@ static_assert(sizeof(void*) < sizeof(index_t) ||
 
 /// How many groups are degenerate although some reward differs within them.
 inline index_t canceled_groups(const GroupReport& r) {
-  const std::size_t rewards = r.channels.size();
+  const std::size_t rewards = r.rewards.size();
   index_t canceled = 0;
   for (std::size_t g = 0; g < r.degenerate.size(); ++g) {
     bool differs = false;
-    for (std::size_t c = 0; c < rewards && (g + 1) * rewards <= r.channel_degenerate.size(); ++c)
-      differs = differs || r.channel_degenerate[g * rewards + c] == 0;
+    for (std::size_t c = 0; c < rewards && (g + 1) * rewards <= r.reward_degenerate.size(); ++c)
+      differs = differs || r.reward_degenerate[g * rewards + c] == 0;
     canceled += r.degenerate[g] != 0 && differs;
   }
   return canceled;
@@ -319,7 +319,7 @@ template <class Map>
 Map reward_keys(const GroupReport& r, const std::string& prefix,
                 const std::vector<std::string>& names, ZeroStd zero_std, RewardStd std) {
   constexpr const char* function = "gdpo::GroupReport::to_map";
-  check_reward_names(function, "names", names, r.channels.size());
+  check_reward_names(function, "names", names, r.rewards.size());
   check_fields(function, "zero_std", zero_std);
   check_fields(function, "std", std);
   Map map;
@@ -328,10 +328,10 @@ Map reward_keys(const GroupReport& r, const std::string& prefix,
     map[prefix + "reward_std"] =
         std == RewardStd::Batch ? r.reward_std : r.reward_std_mean_of_groups;
   if (r.rows > 0) map[prefix + "frac_reward_zero_std"] = r.zero_std_rows(zero_std);
-  for (std::size_t c = 0; c < r.channels.size(); ++c) {
+  for (std::size_t c = 0; c < r.rewards.size(); ++c) {
     const std::string key = prefix + "rewards/" + reward_name(names, c);
-    if (r.channels[c].n > 0) map[key + "/mean"] = r.channels[c].mean;
-    if (r.channels[c].n > 1) map[key + "/std"] = r.channels[c].std;
+    if (r.rewards[c].n > 0) map[key + "/mean"] = r.rewards[c].mean;
+    if (r.rewards[c].n > 1) map[key + "/std"] = r.rewards[c].std;
   }
   return map;
 }
@@ -381,23 +381,23 @@ inline double top_share(std::vector<double> squares, double fraction) {
 /// read the whole batch (a scale by the std of the batch, say), one call would combine others.
 GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
   const auto empty = [](const GroupReport& r) {
-    return r.rows == 0 && r.groups == 0 && r.channels.empty();
+    return r.rows == 0 && r.groups == 0 && r.rewards.empty();
   };
   if (empty(a)) return b;
   if (empty(b)) return a;
-  if (a.channels.size() != b.channels.size()) {
+  if (a.rewards.size() != b.rewards.size()) {
     const auto rewards = [](const GroupReport& r) {
-      return static_cast<index_t>(r.channels.size());
+      return static_cast<index_t>(r.rewards.size());
     };
-    contract::fail("gdpo::merge", "b.channels", contract::text(rewards(b)) + " rewards",
+    contract::fail("gdpo::merge", "b.rewards", contract::text(rewards(b)) + " rewards",
                    contract::text(rewards(a)) + ", as in a");
   }
   GroupReport r = a;
-  for (std::size_t c = 0; c < r.channels.size(); ++c) {
-    ChannelReport& channel = r.channels[c];
-    const ChannelReport& other = b.channels[c];
-    channel.values = detail::merge_described(channel.values, other.values);
-    channel.known_groups += other.known_groups, channel.flat_groups += other.flat_groups;
+  for (std::size_t c = 0; c < r.rewards.size(); ++c) {
+    RewardReport& reward = r.rewards[c];
+    const RewardReport& other = b.rewards[c];
+    reward.values = detail::merge_described(reward.values, other.values);
+    reward.known_groups += other.known_groups, reward.flat_groups += other.flat_groups;
   }
   for (const detail::ReportCount& count : detail::report_counts) {
     index_t& value = r.*count.member;
@@ -428,16 +428,16 @@ GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s) const {
   detail::check_narrow(s);
   return detail::count_narrow(group_std, 0, 1, s * reward_std);
 }
-GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s, index_t channel) const {
+GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s, index_t reward) const {
   detail::check_narrow(s);
-  const auto rewards = static_cast<index_t>(channels.size());
-  if (channel < 0 || channel >= rewards) {
-    contract::fail("gdpo::GroupReport::narrow_groups", "channel", contract::text(channel),
-                   rewards == 0 ? contract::Text("a report that a call has filled in")
-                                : "0 to " + contract::text(rewards - 1) + ", a reward");
+  const auto count = static_cast<index_t>(rewards.size());
+  if (reward < 0 || reward >= count) {
+    contract::fail("gdpo::GroupReport::narrow_groups", "reward", contract::text(reward),
+                   count == 0 ? contract::Text("a report that a call has filled in")
+                              : "0 to " + contract::text(count - 1) + ", a reward");
   }
-  const auto c = static_cast<std::size_t>(channel);
-  return detail::count_narrow(channel_std, c, channels.size(), s * channels[c].std);
+  const auto c = static_cast<std::size_t>(reward);
+  return detail::count_narrow(reward_group_std, c, rewards.size(), s * rewards[c].std);
 }
 GDPO_DATA_HOST_INLINE double GroupReport::top_groups_share(double fraction) const {
   if (!(fraction >= 0 && fraction <= 1) || math::is_nan(fraction)) {

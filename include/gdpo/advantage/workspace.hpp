@@ -62,8 +62,8 @@ inline constexpr char type_mark = 0;
 struct EstimatorScratch {
   std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalization
   std::vector<unsigned char> row_state;       // (N) RowState
-  std::vector<index_t> channels;              // rewards whose weight is not 0
-  std::vector<double> channel_weights;        // their weights
+  std::vector<index_t> used_rewards;          // rewards whose weight is not 0
+  std::vector<double> reward_weights;         // their weights
   std::vector<double> lane_weights;    // these weights, repeated for rows side by side in lanes
   std::vector<GroupScratch> workers;   // one for each worker
   std::vector<double> raw, centered;   // (N) values of one column of the batch
@@ -81,9 +81,9 @@ struct EstimatorScratch {
 
 /// Memory of ConstrainedCall (constraint/engine), which calls an estimator inside.
 struct ConstraintScratch {
-  std::vector<double> mixed, channel, violations, magnitudes;  // (N)
-  std::vector<unsigned char> states;                           // (N)
-  std::vector<double> terms;                                   // (N, columns of a constrained sum)
+  std::vector<double> mixed, term_values, violations, magnitudes;  // (N)
+  std::vector<unsigned char> states;                               // (N)
+  std::vector<double> terms;  // (N, rewards of a constrained sum)
 };
 
 struct ScratchOf;

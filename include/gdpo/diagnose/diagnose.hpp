@@ -35,7 +35,7 @@ class Diagnosis {
   }
   GDPO_COLD void rules_of(const GroupReport& r) {
     check_reward_names("gdpo::diagnose", "settings.reward_names", settings_.reward_names,
-                       r.channels.size());
+                       r.rewards.size());
     infinite_rewards(r);
     dead_groups(r);
     silent_rewards(r);
@@ -277,14 +277,14 @@ class Diagnosis {
 
   GDPO_COLD void silent_rewards(const GroupReport& r) {
     if (r.groups == 0 || r.rows == r.unused_rows) return;
-    const std::size_t rewards = r.channels.size();
+    const std::size_t rewards = r.rewards.size();
     for (std::size_t c = 0; c < rewards; ++c) {
       index_t live_groups = 0;
-      for (std::size_t k = c; k < r.channel_degenerate.size(); k += rewards)
-        live_groups += r.channel_degenerate[k] == 0;
+      for (std::size_t k = c; k < r.reward_degenerate.size(); k += rewards)
+        live_groups += r.reward_degenerate[k] == 0;
       if (live_groups > 0) continue;
       const std::string name = reward_name(settings_.reward_names, c);
-      const bool none = r.channels[c].n == 0;
+      const bool none = r.rewards[c].n == 0;
       add("silent_reward", name, 0, 1,
           (none ? "Groups in which reward " + name + " has a value: 0 of "
                 : "Groups in which reward " + name + " has a spread: 0 of ") +

@@ -92,7 +92,8 @@ class GatheredRows {
     if (!groups_)
       contract::fail("gdpo::dist::GatheredRows::batch", "object", "one that has been moved from",
                      "one that holds rows");
-    RewardBatch<T, AllGroups> all{gdpo::view<const T>(rewards_.get(), rows(), channels_), *groups_};
+    RewardBatch<T, AllGroups> all{gdpo::view<const T>(rewards_.get(), rows(), reward_count_),
+                                  *groups_};
     for (std::size_t j = 0; j < columns_.size(); ++j) {
       const auto column = gdpo::detail::reward_columns<RewardBatch<T, AllGroups>>[j].of_batch;
       if (column_bits_ >> j & 1) all.*column = gdpo::view(columns_[j]);
@@ -150,7 +151,7 @@ class GatheredRows {
     std::vector<index_t> first(headers.size() + 1, 0);  // the first row of each rank
     for (std::size_t r = 0; r < headers.size(); ++r) first[r + 1] = first[r] + headers[r].rows;
     const auto n = static_cast<std::size_t>(first.back());
-    const auto width = static_cast<std::size_t>(channels_);
+    const auto width = static_cast<std::size_t>(reward_count_);
 
     std::vector<std::int64_t> numbers, keys(has_keys ? n : 0);
     rewards_.reset(new T[n * width]);
@@ -219,7 +220,7 @@ class GatheredRows {
                      "the same columns on all ranks that have rows");
       }
     }
-    channels_ = headers[first].rewards, column_bits_ = headers[first].columns;
+    reward_count_ = headers[first].rewards, column_bits_ = headers[first].columns;
     return headers;
   }
   static std::string column_names(std::uint64_t bits) {
@@ -258,7 +259,7 @@ class GatheredRows {
     };
     arrange(ids), arrange(rank_of_);
     for (auto& column : columns_) arrange(column);
-    const auto width = static_cast<std::size_t>(channels_);
+    const auto width = static_cast<std::size_t>(reward_count_);
     std::unique_ptr<T[]> sorted(new T[order.size() * width]);
     for (std::size_t i = 0; i < order.size(); ++i) {
       place[order[i]] = static_cast<index_t>(i);
@@ -277,7 +278,7 @@ class GatheredRows {
     }
   }
 
-  index_t channels_ = 0;
+  index_t reward_count_ = 0;
   std::uint64_t column_bits_ = 0;  // bit j: column j of the list is there
   std::unique_ptr<T[]> rewards_;
   std::array<std::vector<double>, gdpo::detail::reward_column_count> columns_;
@@ -323,13 +324,13 @@ GatheredRows<T, Groups> gather_rows(const Comm& comm, const RewardBatch<T, Group
   static_assert(std::is_same_v<Groups, ById> || !std::is_integral_v<Key>,
                 "keys stand beside groups by id; other groups have an order of their own");
   static_assert(std::is_trivially_copyable_v<T>, "rewards travel as bytes");
-  const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1];
+  const index_t rows = batch.rewards.extent[0], reward_count = batch.rewards.extent[1];
   constexpr bool has_keys = std::is_integral_v<Key>;
   const Records records = exchange(function, comm, [&](Contribution& mine) {
     contract::check_array(function, "rewards", batch.rewards);
     batch.groups.check(function, rows);
     const std::vector<std::int64_t> numbers = GroupsMessage<Groups>::numbers(batch.groups, rows);
-    RowsHeader header{rows, channels, static_cast<index_t>(numbers.size()), 0};
+    RowsHeader header{rows, reward_count, static_cast<index_t>(numbers.size()), 0};
     check_column_sizes(function, batch);
     for (std::size_t j = 0; j < reward_column_count; ++j) {
       if (batch.*reward_columns<RewardBatch<T, Groups>>[j].of_batch)
@@ -358,7 +359,7 @@ GatheredRows<T, Groups> gather_rows(const Comm& comm, const RewardBatch<T, Group
       }
     }
     for (index_t i = 0; i < rows; ++i) {
-      for (index_t c = 0; c < channels; ++c) mine.put(&batch.rewards(i, c), 1);
+      for (index_t c = 0; c < reward_count; ++c) mine.put(&batch.rewards(i, c), 1);
     }
   });
   return GatheredRows<T, Groups>(function, records, comm.rank(), batch, has_keys);

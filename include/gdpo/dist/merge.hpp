@@ -84,7 +84,7 @@ struct Serializer<GroupReport> {
   /// Calls f for each member that merge() reads; the others follow from these.
   template <class Report, class F>
   static void for_each(Report& r, const F& f) {
-    f(r.channels);
+    f(r.rewards);
     for (const ReportCount& count : report_counts) f(r.*count.member);
     for_each_report_list([&](const auto member) { f(r.*member); });
     for (const auto& moments : report_moments) f(r.*moments.second);
@@ -154,9 +154,9 @@ inline void check_records(const char* function, const std::vector<ValueLossResul
 inline void check_records(const char* function, const std::vector<GroupReport>& parts) {
   std::size_t first = parts.size();
   for (std::size_t r = 0; r < parts.size(); ++r) {
-    if (parts[r].channels.empty()) continue;
+    if (parts[r].rewards.empty()) continue;
     if (first == parts.size()) first = r;
-    const std::size_t a = parts[first].channels.size(), b = parts[r].channels.size();
+    const std::size_t a = parts[first].rewards.size(), b = parts[r].rewards.size();
     if (a != b) {
       fail_between(function, "report", std::to_string(a) + " rewards", first, std::to_string(b), r,
                    "the same rewards on all ranks");

@@ -24,8 +24,8 @@ constexpr bool is_one_a_group_v<std::vector<T, Allocator>> = true;
 ///
 ///     gdpo::per_row(groups, rows, report.degenerate)  // flags for prepass::DegenerateGroups
 ///     gdpo::per_row(groups, rows, report.group_std)   // ms-swift's std for dynamic sampling
-///     // reward c of channel_degenerate, which is (G, C):
-///     const unsigned char* flags = report.channel_degenerate.data();
+///     // reward c of reward_degenerate, which is (G, C):
+///     const unsigned char* flags = report.reward_degenerate.data();
 ///     gdpo::per_row(groups, rows, gdpo::View<const unsigned char, 1>{flags + c, {G}, {C}})
 ///
 /// groups: groups_of, by_offsets or by_id. values: (G), one for each group, empty groups

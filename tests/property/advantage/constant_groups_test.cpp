@@ -12,13 +12,13 @@ namespace constant_groups_test {
 namespace {
 
 /// One group in which every reward is constant.
-naive::Data constant_group(int size, int channels, double value) {
+naive::Data constant_group(int size, int reward_count, double value) {
   naive::Data d;
   d.rows = size;
-  d.channels = channels;
+  d.reward_count = reward_count;
   d.ids.assign(static_cast<std::size_t>(size), 7);
   for (int i = 0; i < size; ++i) {
-    for (int c = 0; c < channels; ++c) d.rewards.push_back(c % 2 ? -value / 3 : value);
+    for (int c = 0; c < reward_count; ++c) d.rewards.push_back(c % 2 ? -value / 3 : value);
     d.tokens.push_back(1 + i % 5);
   }
   return d;
@@ -27,7 +27,7 @@ naive::Data constant_group(int size, int channels, double value) {
 /// Adds a second group, whose rewards differ.
 void add_varying_group(naive::Data& d) {
   for (int i = 0; i < 3; ++i) {
-    for (int c = 0; c < d.channels; ++c) d.rewards.push_back(i * (c + 1));
+    for (int c = 0; c < d.reward_count; ++c) d.rewards.push_back(i * (c + 1));
     d.ids.push_back(-4);
     d.tokens.push_back(2);
   }
@@ -42,11 +42,11 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
     for (const int size : group_sizes()) {
       // A group of one has a rule of its own.
       if (size == 1 && preset.settings.singleton != naive::Singleton::Zero) continue;
-      for (const int channels : {1, 2, 3}) {
+      for (const int reward_count : {1, 2, 3}) {
         for (const double value : values) {
           if (size > (few_rounds ? 4 : 64) && value != 0.1 && value != 1e5 + 0.1) continue;
-          naive::Data data = constant_group(size, channels, value);
-          INFO(preset.name << ", group of " << size << ", rewards " << channels << ", value "
+          naive::Data data = constant_group(size, reward_count, value);
+          INFO(preset.name << ", group of " << size << ", rewards " << reward_count << ", value "
                            << value);
           if (!all_zero(product::advantages(preset.settings, data).advantages))
             CHECK("alone" == std::string("0"));
@@ -72,13 +72,13 @@ TEST_CASE("sums that differ by the rounding of their order alone are equal", "[z
   for (int round = 0; round < 300; ++round) {
     // Every row has the same addends in another order: 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ
     // in the last bit.
-    const int channels = 2 + random.below(9), rows = 2 + random.below(10);
+    const int reward_count = 2 + random.below(9), rows = 2 + random.below(10);
     std::vector<double> addends;
-    for (int c = 0; c < channels; ++c)
+    for (int c = 0; c < reward_count; ++c)
       addends.push_back(random.pick({0.1, 0.2, 0.3, 0.7, random.uniform(), -random.uniform()}));
     naive::Data d;
     d.rows = rows;
-    d.channels = channels;
+    d.reward_count = reward_count;
     d.ids.assign(static_cast<std::size_t>(rows), 1);
     d.tokens.assign(static_cast<std::size_t>(rows), 3);
     for (int i = 0; i < rows; ++i) {
@@ -105,7 +105,7 @@ void check_constant_sums(double offset) {
     const double total = random.pick({1.0, 0.75, 3.0});
     naive::Data d;
     d.rows = groups * members;
-    d.channels = 2;
+    d.reward_count = 2;
     for (int i = 0; i < d.rows; ++i) {
       // Exact numbers, so that the sum is constant in double.
       const double x = random.pick({0.0, 1.0, 0.25, 0.5});

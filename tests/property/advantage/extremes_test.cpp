@@ -82,9 +82,9 @@ TEST_CASE("a missing reward that counts as 0 counts as 0 in the degenerate flags
   e.missing.entry = gdpo::MissingEntry::Zero;
   gdpo::GroupReport report;
   of({1, missing, 1, missing}, 1, 2, e, &report);
-  CHECK(report.channel_degenerate == std::vector<unsigned char>{0, 0});
-  CHECK(report.channels[0].zero_std_groups == 0);
-  CHECK(report.channels[0].n == 2);
+  CHECK(report.reward_degenerate == std::vector<unsigned char>{0, 0});
+  CHECK(report.rewards[0].zero_std_groups == 0);
+  CHECK(report.rewards[0].n == 2);
 }
 
 }  // namespace extremes_test

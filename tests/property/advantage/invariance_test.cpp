@@ -31,7 +31,7 @@ std::vector<T> permuted(const std::vector<T>& x, const Permutation& order, int w
 
 naive::Data permuted(const naive::Data& d, const Permutation& order) {
   naive::Data p = d;
-  p.rewards = permuted(d.rewards, order, d.channels);
+  p.rewards = permuted(d.rewards, order, d.reward_count);
   p.ids = permuted(d.ids, order);
   p.tokens = permuted(d.tokens, order);
   p.valid = permuted(d.valid, order);
@@ -47,14 +47,14 @@ naive::Settings without_missing(naive::Settings e) {
 
 /// Full groups of 6 rows without missing rewards, so that the condition of their statistics is
 /// known.
-naive::Data full_groups(Random& random, int groups, int channels) {
+naive::Data full_groups(Random& random, int groups, int reward_count) {
   naive::Data d;
   d.rows = 6 * groups;
-  d.channels = channels;
+  d.reward_count = reward_count;
   for (int i = 0; i < d.rows; ++i) {
     d.ids.push_back(i / 6);
     d.tokens.push_back(1 + random.below(9));
-    for (int c = 0; c < channels; ++c) d.rewards.push_back(0.125 * random.below(33));
+    for (int c = 0; c < reward_count; ++c) d.rewards.push_back(0.125 * random.below(33));
   }
   return d;
 }
@@ -93,7 +93,8 @@ TEST_CASE("shuffled rows of float rewards give the same bits", "[permutation]") 
     const naive::Data shuffled = permuted(data, order);
     const auto run = [](const naive::Data& d) {
       const std::vector<float> rewards(d.rewards.begin(), d.rewards.end());
-      return gdpo::advantages(gdpo::view(rewards.data(), d.rows, d.channels), gdpo::by_id(d.ids));
+      return gdpo::advantages(gdpo::view(rewards.data(), d.rows, d.reward_count),
+                              gdpo::by_id(d.ids));
     };
     CHECK(difference(permuted(run(data), order), run(shuffled)) == "");
   }
@@ -112,9 +113,9 @@ TEST_CASE("the report of a grouping by id does not depend on the order of the ro
     product::advantages(e, shuffled, &b);
     INFO("round " << round);
     CHECK(difference(std::vector<double>{a.reward_mean, a.reward_std, a.reward_std_mean_of_groups,
-                                         a.combined_std, a.channels[0].mean, a.channels[2].std},
+                                         a.combined_std, a.rewards[0].mean, a.rewards[2].std},
                      std::vector<double>{b.reward_mean, b.reward_std, b.reward_std_mean_of_groups,
-                                         b.combined_std, b.channels[0].mean, b.channels[2].std}) ==
+                                         b.combined_std, b.rewards[0].mean, b.rewards[2].std}) ==
           "");
     std::reverse(b.group_std.begin(), b.group_std.end());
     std::reverse(b.degenerate.begin(), b.degenerate.end());
@@ -130,19 +131,20 @@ TEST_CASE(
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
-    const int groups = 5, members = 8, channels = 3;
+    const int groups = 5, members = 8, reward_count = 3;
     std::vector<double> rewards;
-    for (int i = 0; i < groups * members * channels; ++i) rewards.push_back(0.25 * random.below(9));
+    for (int i = 0; i < groups * members * reward_count; ++i)
+      rewards.push_back(0.25 * random.below(9));
     const Permutation group_order = random_order(random, groups);
     Permutation order;
     for (const int g : group_order) {
       for (const int k : random_order(random, members)) order.push_back(g * members + k);
     }
-    const std::vector<double> moved = permuted(rewards, order, channels);
+    const std::vector<double> moved = permuted(rewards, order, reward_count);
     const std::vector<int> offsets{0, 8, 16, 24, 32, 40};
     const auto check = [&](const auto& e) {
       const auto run = [&](const std::vector<double>& x, const auto& grouping) {
-        return gdpo::advantages(gdpo::view(x.data(), groups * members, channels), grouping, e);
+        return gdpo::advantages(gdpo::view(x.data(), groups * members, reward_count), grouping, e);
       };
       const std::vector<double> a = run(rewards, gdpo::groups_of(members));
       CHECK(deviation(permuted(a, order), run(moved, gdpo::groups_of(members)),
@@ -214,7 +216,7 @@ TEST_CASE("weights: (1, 0) is the single reward, a common power of two is nothin
     single.tokens = data.tokens;
     data.valid.clear();
     data.penalty.clear();
-    single.channels = 1;
+    single.reward_count = 1;
     single.rewards.clear();
     for (int i = 0; i < data.rows; ++i)
       single.rewards.push_back(data.rewards[static_cast<std::size_t>(2 * i)]);
@@ -245,7 +247,7 @@ TEST_CASE("a reward that is constant in every group changes no bit of GDPO", "[i
       const naive::Data data = full_groups(random, 5, live);
       for (int place = 0; place <= live; ++place) {
         naive::Data wider = data;
-        wider.channels = live + 1;
+        wider.reward_count = live + 1;
         wider.rewards.clear();
         for (int i = 0; i < data.rows; ++i) {
           for (int c = 0; c <= live; ++c) {
@@ -323,7 +325,7 @@ TEST_CASE(
     const product::Outcome whole = product::advantages(e, data);
     for (const auto& group : data.groups()) {
       naive::Data alone;
-      alone.channels = 3;
+      alone.reward_count = 3;
       std::vector<double> expected;
       for (const int i : group.second) {
         alone.ids.push_back(0);

@@ -42,19 +42,19 @@ struct Input {
   std::vector<float> narrow;
   std::vector<unsigned char> valid;
   std::vector<int> offsets{0}, ids;
-  index_t rows = 0, channels;
+  index_t rows = 0, reward_count;
 
-  Input(Random& random, int workers, bool with_valid) : channels(1 + random.below(10)) {
+  Input(Random& random, int workers, bool with_valid) : reward_count(1 + random.below(10)) {
     const int largest = random.pick({2, 8, 16, 40});
     const double missing = random.pick({0.0, 0.0, 0.002, 0.1});
     const bool equal_groups = random.chance(0.5), constants = random.chance(0.5);
     const index_t least = workers * gdpo::detail::worth_a_thread;
-    while (rows * channels < least) {
+    while (rows * reward_count < least) {
       const int members = equal_groups ? largest : 1 + random.below(largest);
       const bool constant = constants && random.chance(0.2);
       for (int k = 0; k < members; ++k) {
         ids.push_back(static_cast<int>(offsets.size()) * 7 % 1009);  // some groups share an id
-        for (index_t c = 0; c < channels; ++c) {
+        for (index_t c = 0; c < reward_count; ++c) {
           rewards.push_back(random.chance(missing) ? std::nan("")
                             : constant             ? 0.3
                                                    : random_reward(random, 2));
@@ -75,7 +75,7 @@ struct Input {
   }
   template <class Groups>
   gdpo::RewardBatch<double, Groups> batch(const Groups& groups) const {
-    gdpo::RewardBatch<double, Groups> b{gdpo::view(rewards.data(), rows, channels), groups};
+    gdpo::RewardBatch<double, Groups> b{gdpo::view(rewards.data(), rows, reward_count), groups};
     b.tokens = gdpo::view(tokens);
     b.penalty = gdpo::view(penalty);
     b.weights = gdpo::view(weights);
@@ -98,14 +98,14 @@ struct Outcome {
     if (!report) return;
     const auto add = [this](auto... x) { (numbers.push_back(static_cast<double>(x)), ...); };
     const gdpo::GroupReport& r = *report;
-    for (const auto& c : r.channels) add(c.n, c.mean, c.std, c.min, c.max, c.zero_std_groups);
+    for (const auto& c : r.rewards) add(c.n, c.mean, c.std, c.min, c.max, c.zero_std_groups);
     add(r.rows, r.groups, r.smallest_group, r.largest_group, r.singletons, r.excluded_rewards,
         r.infinite_rewards);
     add(r.excluded_rows, r.unused_rows, r.reward_mean, r.reward_std, r.reward_std_mean_of_groups,
         r.combined_std);
     add(r.zero_std_group_rows);
     for (const auto flag : r.degenerate) add(flag);
-    for (const auto flag : r.channel_degenerate) add(flag);
+    for (const auto flag : r.reward_degenerate) add(flag);
     for (const double std : r.group_std) add(std);
   }
 };
@@ -163,13 +163,13 @@ TEST_CASE("every named estimator gives on several threads the bits of one", "[pa
       if (few_rounds && seed % 4 != 0) continue;
       const int workers = 2 + random.below(6);
       const Input input(random, workers, round == 2);
-      INFO("seed " << seed << ", " << name << ", " << input.rows << " rows of " << input.channels
-                   << ", " << workers << " workers");
+      INFO("seed " << seed << ", " << name << ", " << input.rows << " rows of "
+                   << input.reward_count << ", " << workers << " workers");
       std::visit(
           [&](auto estimator) {
-            for (index_t c = 0; round == 1 && c < input.channels; ++c) {
+            for (index_t c = 0; round == 1 && c < input.reward_count; ++c) {
               estimator.weights = {
-                  std::vector<double>(static_cast<std::size_t>(input.channels), 0.5)};
+                  std::vector<double>(static_cast<std::size_t>(input.reward_count), 0.5)};
               estimator.weights[c] = c % 3 == 1 ? 0 : 2;
             }
             check_parallel(input.batch(gdpo::by_offsets(input.offsets)), estimator, workers);
@@ -201,7 +201,7 @@ TEST_CASE("policies that read members, columns and the batch give the same bits 
                    workers);
     gdpo::Gdpo settings;
     settings.penalty = {0.1, 0};
-    settings.gates = {{0, input.channels - 1, 0.5}};
+    settings.gates = {{0, input.reward_count - 1, 0.5}};
     settings.missing = {gdpo::MissingEntry::Zero, gdpo::MissingRow::Keep};
     settings.singleton = gdpo::Singleton::Raw;
     check_parallel(batch, settings, workers);
@@ -216,10 +216,11 @@ namespace {
 template <class T>
 void check_threads(int group) {
   Random random(static_cast<std::uint64_t>(group));
-  const index_t rows = 3600 * 16, channels = 3;
-  std::vector<T> rewards(static_cast<std::size_t>(rows * channels));
+  const index_t rows = 3600 * 16, reward_count = 3;
+  std::vector<T> rewards(static_cast<std::size_t>(rows * reward_count));
   for (T& x : rewards) x = static_cast<T>(random.uniform());
-  const gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(group)};
+  const gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, reward_count),
+                                gdpo::groups_of(group)};
   using Numbers = std::vector<T>;
   Numbers one(static_cast<std::size_t>(rows)), many(one);
   gdpo::Workspace workspace;
@@ -260,16 +261,16 @@ TEST_CASE("one to seven threads, groups of one size", "[parallel]") {
 }
 
 TEST_CASE("one group decides for all, whichever worker meets it", "[parallel]") {
-  const index_t rows = 20000, channels = 2;
+  const index_t rows = 20000, reward_count = 2;
   Random random(7);
-  std::vector<double> rewards(static_cast<std::size_t>(rows * channels));
+  std::vector<double> rewards(static_cast<std::size_t>(rows * reward_count));
   for (double& x : rewards) x = random.uniform();
   std::vector<int> offsets{0};
   while (offsets.back() < rows)
     offsets.push_back(std::min(offsets.back() + 8, static_cast<int>(rows)));
   std::vector<double> one(static_cast<std::size_t>(rows)), many(one);
   const auto check = [&](const gdpo::Gdpo& estimator) {
-    const gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, channels),
+    const gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, reward_count),
                                   gdpo::by_offsets(offsets)};
     gdpo::Workspace workspace;
     gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one), workspace);
@@ -323,7 +324,7 @@ TEST_CASE("an error comes out of several threads as it comes out of one", "[para
   const auto set = [&](double row, double value) {
     for (const double at : {row, row + 0.1, row + 0.2}) {
       const auto i = static_cast<index_t>(at * static_cast<double>(input.rows));
-      input.rewards[static_cast<std::size_t>(i * input.channels)] = value;
+      input.rewards[static_cast<std::size_t>(i * input.reward_count)] = value;
     }
   };
   for (double& x : input.rewards) x = std::isnan(x) ? 0 : x;

@@ -14,14 +14,14 @@ namespace {
 
 /// Rewards of one kind for a whole batch, from plain ones to hard ones: constant groups, rewards
 /// that cancel, offsets.
-std::vector<double> batch_of(Random& random, int rows, int channels, int group) {
-  std::vector<double> x(static_cast<std::size_t>(rows * channels));
+std::vector<double> batch_of(Random& random, int rows, int reward_count, int group) {
+  std::vector<double> x(static_cast<std::size_t>(rows * reward_count));
   const int kind = random.below(6);
   const double offset = random.pick({0.0, 0.0, 0.1, 1e5, 1e8});
   for (int i = 0; i < rows; ++i) {
-    for (int c = 0; c < channels; ++c) {
-      double& value = x[static_cast<std::size_t>(i * channels + c)];
-      const double* first = &x[static_cast<std::size_t>(i * channels)];
+    for (int c = 0; c < reward_count; ++c) {
+      double& value = x[static_cast<std::size_t>(i * reward_count + c)];
+      const double* first = &x[static_cast<std::size_t>(i * reward_count)];
       switch (kind) {
         case 0:
           value = offset + random.below(2);
@@ -55,12 +55,12 @@ void check_paths(const Estimator& estimator, std::uint64_t first_seed) {
   for (std::uint64_t seed = first_seed; seed < first_seed + 400; ++seed) {
     Random random(seed);
     const int group = random.pick({1, 2, 3, 4, 7, 8, 16}), groups = 1 + random.below(11),
-              channels = 1 + random.below(10);
+              reward_count = 1 + random.below(10);
     const int rows = group * groups;
-    const std::vector<double> wide = batch_of(random, rows, channels, group);
+    const std::vector<double> wide = batch_of(random, rows, reward_count, group);
     const std::vector<T> rewards(wide.begin(), wide.end());
     const std::vector<unsigned char> all(static_cast<std::size_t>(rows), 1);
-    gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(group)};
+    gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, reward_count), gdpo::groups_of(group)};
     using Result = gdpo::result_t<T>;
     std::vector<Result> fast(static_cast<std::size_t>(rows)), general(fast), one_by_one(fast);
     gdpo::GroupReport fast_report, general_report;
@@ -71,7 +71,8 @@ void check_paths(const Estimator& estimator, std::uint64_t first_seed) {
     gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(general), workspace,
                           &general_report);
     const std::vector<double> general_sums(workspace.sums().data, workspace.sums().data + rows);
-    INFO("seed " << seed << ", groups " << groups << " of " << group << ", rewards " << channels);
+    INFO("seed " << seed << ", groups " << groups << " of " << group << ", rewards "
+                 << reward_count);
     CHECK(difference(fast_sums, general_sums) == "");
     CHECK(difference(fast, general) == "");
     CHECK(difference(one_by_one, general) == "");

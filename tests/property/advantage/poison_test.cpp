@@ -100,7 +100,7 @@ TEST_CASE("poison in unused rows changes no bit of the others", "[poison]") {
                                   static_cast<double>(r.excluded_rewards),
                                   static_cast<double>(r.infinite_rewards),
                                   static_cast<double>(r.singletons)};
-          for (const gdpo::ChannelReport& c : r.channels)
+          for (const gdpo::RewardReport& c : r.rewards)
             all.insert(all.end(),
                        {c.mean, c.std, c.min, c.max, c.zero_std_groups, static_cast<double>(c.n)});
           all.insert(all.end(), r.group_std.begin(), r.group_std.end());
@@ -109,7 +109,7 @@ TEST_CASE("poison in unused rows changes no bit of the others", "[poison]") {
         if (difference(numbers(clean_report), numbers(report)) != "")
           CHECK(difference(numbers(clean_report), numbers(report)) == "");
         CHECK(clean_report.degenerate == report.degenerate);
-        CHECK(clean_report.channel_degenerate == report.channel_degenerate);
+        CHECK(clean_report.reward_degenerate == report.reward_degenerate);
       }
     });
   }
@@ -120,7 +120,7 @@ TEST_CASE("columns that no policy reads change no bit", "[poison]") {
   naive::Data data = random_batch(random, 5, 6, 3, 0.1);
   add_columns(random, data);
   const gdpo::View<const double, 2> rewards =
-      gdpo::view(data.rewards.data(), data.rows, data.channels);
+      gdpo::view(data.rewards.data(), data.rows, data.reward_count);
   const std::vector<double> clean = gdpo::advantages(rewards, gdpo::by_id(data.ids));
   for (const double poison : poisons) {
     const std::vector<double> column(static_cast<std::size_t>(data.rows), poison);

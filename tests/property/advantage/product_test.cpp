@@ -33,8 +33,8 @@ void compare(const naive::Settings& settings, const naive::Data& data, Tally& ta
   if (sums.empty() && advantages.empty()) return;
   std::string rewards;
   for (std::size_t i = 0; i < data.rewards.size(); ++i) {
-    if (i % static_cast<std::size_t>(data.channels) == 0) {
-      const std::size_t row = i / static_cast<std::size_t>(data.channels);
+    if (i % static_cast<std::size_t>(data.reward_count) == 0) {
+      const std::size_t row = i / static_cast<std::size_t>(data.reward_count);
       rewards += "\n  id " + std::to_string(data.ids[row]);
       if (!data.tokens.empty()) rewards += " tokens " + std::to_string(data.tokens[row]);
       if (!data.valid.empty()) rewards += " valid " + std::to_string(data.valid[row]);
@@ -56,9 +56,9 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
     product::for_each_type([&](naive::Settings e) {
       Random random(++seed);
       INFO("seed " << seed);
-      const int channels = random.pick({1, 2, 3, 5, 9, 12});
+      const int reward_count = random.pick({1, 2, 3, 5, 9, 12});
       naive::Data data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}),
-                                      channels, random.pick({0.0, 0.1, 0.5}));
+                                      reward_count, random.pick({0.0, 0.1, 0.5}));
       for (naive::Spread* spread : {&e.scale_spread, &e.renorm_spread}) {
         spread->ddof = random.pick({1, 1, 0, 2});
         spread->eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
@@ -75,12 +75,12 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Zero,
                                  naive::Singleton::Raw, naive::Singleton::Nan});
       if (random.chance(0.6)) {
-        for (int c = 0; c < channels; ++c)
+        for (int c = 0; c < reward_count; ++c)
           e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
       }
       for (int k = random.below(3); k > 0; --k) {
-        e.gates.push_back(
-            {random.below(channels), random.below(channels), random.pick({0.5, 1.0, 0.25, -1.0})});
+        e.gates.push_back({random.below(reward_count), random.below(reward_count),
+                           random.pick({0.5, 1.0, 0.25, -1.0})});
       }
       add_columns(random, data);
       if (random.chance(0.5)) data.external.clear();
@@ -88,7 +88,7 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       if (random.chance(0.3)) {
         e.penalty_coef = random.pick({0.1, -0.5, 1.0});
         e.penalty_reward =
-            e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(channels);
+            e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(reward_count);
       }
       if (random.chance(0.6)) data.valid.clear();
       compare(e, data, tally);
@@ -105,7 +105,7 @@ TEST_CASE("every pattern of missing rewards in a group of three gives what the f
   for (unsigned mask = 0; mask < 64; mask += few_rounds ? 9 : 1) {
     naive::Data data;
     data.rows = 6;
-    data.channels = 2;
+    data.reward_count = 2;
     data.ids = {5, 5, 5, 2, 2, 2};
     data.tokens = {3, 1, 0, 2, 7, 5};
     for (unsigned k = 0; k < 6; ++k)

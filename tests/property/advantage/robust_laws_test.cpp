@@ -57,7 +57,8 @@ Estimator estimator_of(const naive::Settings& from) {
 
 template <class Groups>
 gdpo::RewardBatch<double, Groups> batch_of(const naive::Data& d, const Groups& groups) {
-  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.channels), groups};
+  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.reward_count),
+                                          groups};
   if (!d.tokens.empty()) batch.tokens = gdpo::view(d.tokens);
   if (!d.valid.empty()) batch.valid = gdpo::view(d.valid);
   if (!d.penalty.empty()) batch.penalty = gdpo::view(d.penalty);
@@ -109,9 +110,9 @@ TEST_CASE("robust policies give what their formulas give", "[robust]") {
   for (int round = 0; round < (few_rounds ? 15 : 100); ++round) {
     for_each_pair([&](auto of, naive::Baseline b, naive::Scale s, naive::Combine c) {
       Random random(++seed);
-      const int channels = random.pick({1, 2, 3, 9});
+      const int reward_count = random.pick({1, 2, 3, 9});
       naive::Data data = random_batch(random, random.pick({1, 3, 6}), random.pick({2, 5, 9, 40}),
-                                      channels, random.pick({0.0, 0.1, 0.4}));
+                                      reward_count, random.pick({0.0, 0.1, 0.4}));
       add_columns(random, data);
       if (random.chance(0.5)) data.valid.clear();
       naive::Settings e;
@@ -126,12 +127,14 @@ TEST_CASE("robust policies give what their formulas give", "[robust]") {
       e.singleton =
           random.pick({naive::Singleton::Zero, naive::Singleton::Raw, naive::Singleton::Nan});
       if (random.chance(0.6)) {
-        for (int k = 0; k < channels; ++k) e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.3}));
+        for (int k = 0; k < reward_count; ++k)
+          e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.3}));
       }
-      if (random.chance(0.3)) e.gates = {{random.below(channels), random.below(channels), 0.5}};
+      if (random.chance(0.3))
+        e.gates = {{random.below(reward_count), random.below(reward_count), 0.5}};
       if (random.chance(0.2)) {
         e.penalty_coef = random.pick({0.1, -0.5});
-        e.penalty_reward = c == naive::Combine::SumThenNormalize ? -1 : random.below(channels);
+        e.penalty_reward = c == naive::Combine::SumThenNormalize ? -1 : random.below(reward_count);
       }
       INFO("seed " << seed << ", baseline " << static_cast<int>(b) << ", scale "
                    << static_cast<int>(s) << ", combine " << static_cast<int>(c) << ", eps at "

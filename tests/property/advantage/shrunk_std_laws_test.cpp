@@ -32,7 +32,7 @@ gdpo::GroupAdvantage<Baseline, Scale, Combine> estimator(const Scale& scale = {}
 
 template <class Exec, class E>
 Numbers by_id(const Exec& exec, const naive::Data& data, const E& e) {
-  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels),
+  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.reward_count),
                           gdpo::by_id(data.ids)};
   if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);
   if (!data.penalty.empty()) batch.penalty = gdpo::view(data.penalty);
@@ -48,7 +48,7 @@ Numbers by_id(const naive::Data& data, const E& e) {
 template <class Exec, class E>
 Numbers by_offsets(const Exec& exec, const naive::Data& data, const std::vector<int>& offsets,
                    const E& e) {
-  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels),
+  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.reward_count),
                           gdpo::by_offsets(offsets)};
   if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);
   Numbers out(static_cast<std::size_t>(data.rows));
@@ -78,11 +78,12 @@ constexpr int rounds = few_rounds ? 20 : 150;
 /// Rows `from` of the data in their order.
 naive::Data rows_of(const naive::Data& data, const std::vector<int>& from) {
   naive::Data to;
-  to.rows = static_cast<int>(from.size()), to.channels = data.channels;
-  const auto channels = static_cast<std::size_t>(data.channels);
+  to.rows = static_cast<int>(from.size()), to.reward_count = data.reward_count;
+  const auto reward_count = static_cast<std::size_t>(data.reward_count);
   for (const int row : from) {
     const auto i = static_cast<std::size_t>(row);
-    for (std::size_t c = 0; c < channels; ++c) to.rewards.push_back(data.rewards[i * channels + c]);
+    for (std::size_t c = 0; c < reward_count; ++c)
+      to.rewards.push_back(data.rewards[i * reward_count + c]);
     to.ids.push_back(data.ids[i]);
     if (!data.tokens.empty()) to.tokens.push_back(data.tokens[i]);
     if (!data.valid.empty()) to.valid.push_back(data.valid[i]);
@@ -167,7 +168,7 @@ TEST_CASE("shrunk: groups of equal values that are left out change no bit of the
   for_seeds(1001, rounds, [](Random& random) {
     naive::Data data = random_rewards(random, 0);
     data.valid.clear();
-    data.channels = 1, data.rewards.resize(static_cast<std::size_t>(data.rows));
+    data.reward_count = 1, data.rewards.resize(static_cast<std::size_t>(data.rows));
     std::vector<int> unequal;
     for (const auto& [id, members] : data.groups()) {
       const double first = data.rewards[static_cast<std::size_t>(members[0])];
@@ -231,7 +232,7 @@ TEST_CASE("shrunk: another unit or another zero of the reward changes nothing", 
     // Another number and a shift round each reward twice more. What a rounding of a value does to
     // an advantage is what the oracle computes as sensitivity.
     naive::Data moved = data;
-    moved.channels = 1, moved.rewards.resize(static_cast<std::size_t>(data.rows));
+    moved.reward_count = 1, moved.rewards.resize(static_cast<std::size_t>(data.rows));
     const Numbers plain = by_id(moved, e);
     for (double& x : moved.rewards) x = 3.7 * x + 11;
     naive::Settings s;
@@ -246,7 +247,7 @@ TEST_CASE("shrunk: another unit or another zero of the reward changes nothing", 
 TEST_CASE("shrunk: every std lies between that of its group and that of the batch", "[shrunk]") {
   for_seeds(4001, rounds, [](Random& random) {
     naive::Data data;
-    data.channels = 1;
+    data.reward_count = 1;
     for (int g = 0; g < 8; ++g) {
       const double width = 0.25 + random.uniform() * 4;
       for (int k = 1 + random.below(6); k >= 0; --k) {
@@ -284,15 +285,15 @@ TEST_CASE("shrunk: equal rewards and single rows are exactly 0, whatever the bat
   for_seeds(5001, rounds, [](Random& random) {
     naive::Data data = random_rewards(random, 0);
     data.valid.clear();
-    const auto channels = static_cast<std::size_t>(data.channels);
+    const auto reward_count = static_cast<std::size_t>(data.reward_count);
     const auto groups = data.groups();
     std::vector<bool> zero(static_cast<std::size_t>(data.rows), false);
     for (const auto& [id, members] : groups) {
       if (members.size() > 1 && !random.chance(0.4)) continue;
       for (const int i : members) {
         zero[static_cast<std::size_t>(i)] = true;
-        for (std::size_t c = 0; c < channels; ++c)
-          data.rewards[static_cast<std::size_t>(i) * channels + c] = 0.1 * double(c) + 0.3;
+        for (std::size_t c = 0; c < reward_count; ++c)
+          data.rewards[static_cast<std::size_t>(i) * reward_count + c] = 0.1 * double(c) + 0.3;
       }
     }
     const auto check = [&](auto e) {
@@ -318,10 +319,10 @@ TEST_CASE("shrunk: unused rows change no bit, and get what their group's moments
     auto e = estimator<ShrunkStd>();
     const Numbers before = by_id(data, e);
     naive::Data poisoned = data;
-    const auto channels = static_cast<std::size_t>(data.channels);
+    const auto reward_count = static_cast<std::size_t>(data.reward_count);
     for (std::size_t i = 0; i < before.size(); ++i) {
-      for (std::size_t c = 0; data.valid[i] == 0 && c < channels; ++c)
-        poisoned.rewards[i * channels + c] = random.pick({1e300, -inf, std::nan("")});
+      for (std::size_t c = 0; data.valid[i] == 0 && c < reward_count; ++c)
+        poisoned.rewards[i * reward_count + c] = random.pick({1e300, -inf, std::nan("")});
     }
     const Numbers after = by_id(poisoned, e);
     for (std::size_t i = 0; i < before.size(); ++i) {
@@ -334,12 +335,12 @@ TEST_CASE("shrunk: every execution gives the bits of seq", "[shrunk][parallel]")
   gdpo::ThreadPool pool(3);
   for_seeds(7001, few_rounds ? 2 : 6, [&](Random& random) {
     naive::Data data;
-    data.channels = random.pick({1, 3, 10});
+    data.reward_count = random.pick({1, 3, 10});
     std::vector<int> offsets{0};
-    while (data.rows * data.channels < 3 * gdpo::detail::worth_a_thread) {
+    while (data.rows * data.reward_count < 3 * gdpo::detail::worth_a_thread) {
       const int members = random.below(6);
       const bool equal = random.chance(0.2);
-      for (int k = 0; k < members * data.channels; ++k) {
+      for (int k = 0; k < members * data.reward_count; ++k) {
         data.rewards.push_back(random.chance(0.05) ? std::nan("") : equal ? 0.3 : random.uniform());
       }
       for (int k = 0; k < members; ++k) {
@@ -381,11 +382,12 @@ void check_oracle(Random& random, naive::Baseline baseline, E e, int& compared) 
   e.singleton = random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw});
   s.singleton =
       e.singleton == gdpo::Singleton::Raw ? naive::Singleton::Raw : naive::Singleton::Zero;
-  for (int c = 0; c < data.channels; ++c) s.weights.push_back(random.pick({1.0, 0.5, -2.0, 0.0}));
+  for (int c = 0; c < data.reward_count; ++c)
+    s.weights.push_back(random.pick({1.0, 0.5, -2.0, 0.0}));
   e.weights = s.weights;
-  const int channel = random.below(data.channels);
-  s.gates = {{channel, random.below(data.channels), 0.5}};
-  e.gates = {{channel, s.gates[0].given, 0.5}};
+  const int reward = random.below(data.reward_count);
+  s.gates = {{reward, random.below(data.reward_count), 0.5}};
+  e.gates = {{reward, s.gates[0].given, 0.5}};
   const naive::Result expected = naive::advantages(s, data);
   const double within = tolerance::chain * static_cast<double>(expected.sensitivity);
   if (within > 1e-6) return;
@@ -424,7 +426,7 @@ TEST_CASE("shrunk: the estimated prior is the one that rewards were drawn with",
     INFO("seed " << seed << ", nu " << nu);
     Random random(seed);
     naive::Data data;
-    data.channels = 1;
+    data.reward_count = 1;
     std::vector<int> offsets{0};
     for (int g = 0; g < 20000; ++g) {
       // 1/v is chi-square of nu + 2 degrees of freedom, and the mean of v is 3.
@@ -445,7 +447,7 @@ TEST_CASE("shrunk: the estimated prior is the one that rewards were drawn with",
   // Groups of one variance: a group of 5 has nearly no weight in its own variance.
   Random random(9100);
   naive::Data same;
-  same.channels = 1;
+  same.reward_count = 1;
   std::vector<int> offsets{0};
   for (int i = 0; i < 20000; ++i) {
     same.rewards.push_back(normal(random));

@@ -55,7 +55,7 @@ struct Input {
   std::vector<index_t> offsets{0};
 
   Input(Random& random, int groups, int size, double missing) {
-    data.channels = 4;
+    data.reward_count = 4;
     for (int g = 0; g < groups; ++g) {
       const int members = size > 0 ? size : 1 + random.below(6), constant = random.below(16);
       for (int k = 0; k < members; ++k) {

@@ -87,7 +87,8 @@ struct Case {
 
 template <class Groups>
 gdpo::RewardBatch<double, Groups> batch_of(const naive::Data& d, const Groups& groups) {
-  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.channels), groups};
+  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.reward_count),
+                                          groups};
   if (!d.tokens.empty()) batch.tokens = gdpo::view(d.tokens);
   if (!d.valid.empty()) batch.valid = gdpo::view(d.valid);
   if (!d.penalty.empty()) batch.penalty = gdpo::view(d.penalty);
@@ -141,13 +142,13 @@ std::vector<double> numbers(const gdpo::GroupReport& r) {
                           static_cast<double>(r.excluded_rewards),
                           static_cast<double>(r.excluded_rows),
                           static_cast<double>(r.unused_rows)};
-  for (const gdpo::ChannelReport& c : r.channels) {
+  for (const gdpo::RewardReport& c : r.rewards) {
     all.insert(all.end(),
                {c.mean, c.std, c.min, c.max, c.zero_std_groups, static_cast<double>(c.n)});
   }
   all.insert(all.end(), r.group_std.begin(), r.group_std.end());
-  all.insert(all.end(), r.channel_std.begin(), r.channel_std.end());
-  all.insert(all.end(), r.channel_degenerate.begin(), r.channel_degenerate.end());
+  all.insert(all.end(), r.reward_group_std.begin(), r.reward_group_std.end());
+  all.insert(all.end(), r.reward_degenerate.begin(), r.reward_degenerate.end());
   return all;
 }
 
@@ -192,11 +193,11 @@ Estimator random_estimator(Random& random) {
 /// reward.
 Case random_case(Random& random) {
   const int primaries = random.pick({1, 1, 2, 3, 6}), constrained = 1 + random.below(4);
-  const int channels = primaries + constrained;
+  const int reward_count = primaries + constrained;
   const double missing = random.pick({0.0, 0.1, 0.4});
   Case c{random_estimator(random), {}, {}, {}};
-  c.data =
-      random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}), channels, missing);
+  c.data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}), reward_count,
+                        missing);
   add_columns(random, c.data);
   if (random.chance(0.6)) c.data.valid.clear();
 
@@ -204,7 +205,7 @@ Case random_case(Random& random) {
   c.naive.norm = static_cast<naive::LambdaNorm>(random.below(3));
   for (int k = 0; k < constrained; ++k) {
     naive::Constraint n;
-    n.reward = random.chance(0.8) ? primaries + k : 1 + random.below(channels - 1);
+    n.reward = random.chance(0.8) ? primaries + k : 1 + random.below(reward_count - 1);
     n.lambda = random.pick({0.0, 0.5, 1.0, 3.7, 40.0, 1e-3});
     // With LambdaNorm::Diff the weight of the reward is 1 minus the sum of the multipliers. It is
     // kept above 0 where the oracle passes it on as the weight of a reward, because a weight of 0
@@ -235,7 +236,7 @@ Case random_case(Random& random) {
         // With nothing missing there is nothing to reject.
         if (missing == 0 && random.chance(0.2)) e.missing.entry = gdpo::MissingEntry::Reject;
         std::vector<double> weights;
-        for (int k = 0; k < channels && weighted; ++k) {
+        for (int k = 0; k < reward_count && weighted; ++k) {
           weights.push_back(k == 0          ? random.pick({1.0, 2.5, -0.5})
                             : k < primaries ? random.pick({1.0, 0.5, -1.0, 0.0})
                                             : random.pick({0.0, 0.0, 1.0}));
@@ -243,7 +244,7 @@ Case random_case(Random& random) {
         e.weights = weights;
         std::vector<gdpo::Gate> gates;
         for (int k = random.below(3); k > 0; --k) {
-          gates.push_back({random.below(primaries), random.below(channels),
+          gates.push_back({random.below(primaries), random.below(reward_count),
                            random.pick({0.5, 1.0, 0.25, -1.0})});
         }
         e.gates = gates;
@@ -255,7 +256,7 @@ Case random_case(Random& random) {
   if (c.naive.estimator.combine == naive::Combine::NormalizeThenSum) {
     const std::vector<double> weights = naive::primary(c.naive, c.data).weights;
     std::vector<int> primary;
-    for (int k = 0; k < channels; ++k) {
+    for (int k = 0; k < reward_count; ++k) {
       if (weights[static_cast<std::size_t>(k)] != 0) primary.push_back(k);
     }
     const int any = random.below(static_cast<int>(primary.size()));
@@ -282,9 +283,9 @@ std::string describe(const Case& c) {
     if (!c.data.valid.empty())
       text += " valid " + std::to_string(c.data.valid[static_cast<std::size_t>(i)]);
     text += ":";
-    for (int k = 0; k < c.data.channels; ++k) {
-      text +=
-          " " + std::to_string(c.data.rewards[static_cast<std::size_t>(i * c.data.channels + k)]);
+    for (int k = 0; k < c.data.reward_count; ++k) {
+      text += " " +
+              std::to_string(c.data.rewards[static_cast<std::size_t>(i * c.data.reward_count + k)]);
     }
     text += "\n";
   }
@@ -405,8 +406,9 @@ TEST_CASE("unused rows change no bit of the others", "[placement][poison]") {
     std::vector<double> clean = run(c);
     for (int i = 0; i < c.data.rows; ++i) {
       if (c.data.valid[static_cast<std::size_t>(i)] != 0) continue;
-      for (int k = 0; k < c.data.channels; ++k) {
-        c.data.rewards[static_cast<std::size_t>(i * c.data.channels + k)] = random.pick(poisons);
+      for (int k = 0; k < c.data.reward_count; ++k) {
+        c.data.rewards[static_cast<std::size_t>(i * c.data.reward_count + k)] =
+            random.pick(poisons);
       }
       c.data.penalty[static_cast<std::size_t>(i)] = random.pick(poisons);
     }
@@ -436,7 +438,7 @@ TEST_CASE("shuffled rows and other ids give the same bits", "[placement]") {
         }
       }
     };
-    shuffle(c.data.rewards, before.rewards, before.channels);
+    shuffle(c.data.rewards, before.rewards, before.reward_count);
     shuffle(c.data.tokens, before.tokens, 1);
     shuffle(c.data.valid, before.valid, 1);
     shuffle(c.data.penalty, before.penalty, 1);
@@ -464,17 +466,17 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
     std::vector<int> equal;
     for (const auto& group : c.data.groups()) {
       if (random.chance(0.5)) continue;
-      const int first = group.second[0], channels = c.data.channels;
-      for (int k = 0; k < channels; ++k) {
+      const int first = group.second[0], reward_count = c.data.reward_count;
+      for (int k = 0; k < reward_count; ++k) {
         if (random.chance(0.5))
-          c.data.rewards[static_cast<std::size_t>(first * channels + k)] = random.uniform();
+          c.data.rewards[static_cast<std::size_t>(first * reward_count + k)] = random.uniform();
       }
       for (const int i : group.second) {
         c.data.penalty[static_cast<std::size_t>(i)] =
             c.data.penalty[static_cast<std::size_t>(first)];
-        for (int k = 0; k < channels; ++k) {
-          c.data.rewards[static_cast<std::size_t>(i * channels + k)] =
-              c.data.rewards[static_cast<std::size_t>(first * channels + k)];
+        for (int k = 0; k < reward_count; ++k) {
+          c.data.rewards[static_cast<std::size_t>(i * reward_count + k)] =
+              c.data.rewards[static_cast<std::size_t>(first * reward_count + k)];
         }
         equal.push_back(i);
       }
@@ -609,9 +611,9 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
     INFO("seed " << seed);
     Case c{
         gdpo::runtime::estimator(random.pick({"gdpo", "grpo", "trl::gdpo", "rloo"})), {}, {}, {}};
-    const int channels = 2 + random.below(3);
-    c.data = random_batch(random, 4, 8, channels, random.pick({0.0, 0.1}));
-    for (int k = 1; k < channels; ++k) {
+    const int reward_count = 2 + random.below(3);
+    c.data = random_batch(random, 4, 8, reward_count, random.pick({0.0, 0.1}));
+    for (int k = 1; k < reward_count; ++k) {
       c.naive.constraints.push_back(
           {k, random.pick({0.5, 3.7, 40.0}), random.pick({0.25, 0.3}), random.pick({0.1, 7.0}),
            random.chance(0.5) ? naive::Bound::AtLeast : naive::Bound::AtMost,
@@ -626,9 +628,8 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
       k.limit *= unit;
       k.scale *= unit;
       for (int i = 0; i < c.data.rows; ++i) {
-        scaled.data
-            .rewards[static_cast<std::size_t>(i * channels) + static_cast<std::size_t>(k.reward)] *=
-            unit;
+        scaled.data.rewards[static_cast<std::size_t>(i * reward_count) +
+                            static_cast<std::size_t>(k.reward)] *= unit;
       }
     }
     CHECK(difference_but_nan(run(scaled), before) == "");
@@ -636,7 +637,7 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
     // without a norm.
     c.naive.norm = naive::LambdaNorm::None;
     for (int i = 0; i < c.data.rows; ++i)
-      c.data.rewards[static_cast<std::size_t>(i * channels)] = 0.3;
+      c.data.rewards[static_cast<std::size_t>(i * reward_count)] = 0.3;
     std::vector<double> once = run(c);
     for (gdpo::Constraint& k : c.constraints) k.lambda *= 2;
     for (double& a : once) a *= 2;

@@ -45,9 +45,10 @@ std::string thrown_by(const std::vector<std::string>& ranks) {
 
 naive::Data rows_of(const naive::Data& d, const std::vector<int>& rows) {
   naive::Data part;
-  part.rows = static_cast<int>(rows.size()), part.channels = d.channels;
+  part.rows = static_cast<int>(rows.size()), part.reward_count = d.reward_count;
   for (const int i : rows) {
-    for (int c = 0; c < d.channels; ++c) part.rewards.push_back(d.rewards[at(i * d.channels + c)]);
+    for (int c = 0; c < d.reward_count; ++c)
+      part.rewards.push_back(d.rewards[at(i * d.reward_count + c)]);
     part.ids.push_back(d.ids[at(i)]);
     for (const auto member :
          {&naive::Data::tokens, &naive::Data::valid, &naive::Data::penalty, &naive::Data::external})
@@ -61,14 +62,14 @@ template <class Batch>
 naive::Data data_of(const Batch& batch) {
   naive::Data d;
   d.rows = static_cast<int>(batch.rewards.extent[0]);
-  d.channels = static_cast<int>(batch.rewards.extent[1]);
+  d.reward_count = static_cast<int>(batch.rewards.extent[1]);
   d.ids.resize(at(d.rows));
   for (gdpo::index_t g = 0; g < batch.groups.count(d.rows); ++g) {
     for (gdpo::index_t k = 0; k < batch.groups.length(g); ++k)
       d.ids[at(static_cast<int>(batch.groups.row(g, k)))] = batch.groups.ids()(g);
   }
   for (int i = 0; i < d.rows; ++i) {
-    for (int c = 0; c < d.channels; ++c) d.rewards.push_back(batch.rewards(i, c));
+    for (int c = 0; c < d.reward_count; ++c) d.rewards.push_back(batch.rewards(i, c));
     if (batch.tokens) d.tokens.push_back(batch.tokens(i));
     if (batch.valid) d.valid.push_back(batch.valid(i));
     if (batch.penalty) d.penalty.push_back(batch.penalty(i));
@@ -110,7 +111,7 @@ TEST_CASE("with keys, every estimator gives the bits of one process on any ranks
         const naive::Data own = rows_of(data, rows);
         std::vector<int> keys;
         for (const int i : rows) keys.push_back(key[at(i)]);
-        gdpo::RewardBatch batch{gdpo::view(own.rewards.data(), own.rows, own.channels),
+        gdpo::RewardBatch batch{gdpo::view(own.rewards.data(), own.rows, own.reward_count),
                                 gdpo::by_id(own.ids)};
         batch.tokens = gdpo::view(own.tokens), batch.valid = gdpo::view(own.valid),
         batch.penalty = gdpo::view(own.penalty), batch.baseline = gdpo::view(own.external);

@@ -371,7 +371,7 @@ TEST_CASE("update law: groups whole in a micro-batch have the advantages and rep
         CHECK(report.smallest_group == whole.smallest_group);
         CHECK(report.largest_group == whole.largest_group);
         CHECK(report.degenerate == whole.degenerate);
-        CHECK(report.channel_degenerate == whole.channel_degenerate);
+        CHECK(report.reward_degenerate == whole.reward_degenerate);
         CHECK(difference(report.group_std, whole.group_std) == "");
         CHECK(std::fabs(report.reward_mean - whole.reward_mean) <=
               tolerance::merge * std::fabs(whole.reward_mean));

@@ -82,7 +82,7 @@ TEST_CASE("A batch has the advantages that it has alone") {
       return std::decay_t<decltype(values)>(values.begin() + static_cast<std::ptrdiff_t>(from),
                                             values.begin() + static_cast<std::ptrdiff_t>(to));
     };
-    one.rewards = part(all.rewards, rows.begin * all.channels(), rows.end * all.channels());
+    one.rewards = part(all.rewards, rows.begin * all.reward_count(), rows.end * all.reward_count());
     one.lengths = part(all.lengths, rows.begin, rows.end);
     one.group_names = part(all.group_names, groups.begin, groups.end);
     one.group_begin = part(all.group_begin, groups.begin, groups.end + 1);

@@ -108,8 +108,8 @@ TEST_CASE("Missing rewards leave the statistics and differ from every value") {
   const RewardSummary& s = measure.rewards();
   CHECK(s.missing() == 3);
   CHECK(s.excluded_rows == 1);
-  CHECK(s.channels[0].mean == Approx(5.0 / 3));
-  CHECK(s.channels[1].zero_variance_groups == 1);
+  CHECK(s.per_reward[0].mean == Approx(5.0 / 3));
+  CHECK(s.per_reward[1].zero_variance_groups == 1);
   CHECK(s.distinct_vectors == 3);  // the completion without any reward has none
 
   const Comparison c = compare(r, {}, default_estimators());
@@ -128,7 +128,7 @@ TEST_CASE("A reward of weight 0 is described, and seen by nothing else") {
   CHECK(s.excluded_rows == 1);
   CHECK(s.zero_variance_groups_sum == 1);
   CHECK(s.zero_variance_groups_all == 1);
-  CHECK(s.channels[1].zero_variance_groups == 0);
+  CHECK(s.per_reward[1].zero_variance_groups == 0);
   CHECK(s.distinct_vectors == 1);
   CHECK(s.uniform_groups == 1);
   CHECK(measure.rewarded() == std::vector<char>{1, 1, 0});
@@ -150,7 +150,7 @@ TEST_CASE("A completion without any reward is in no pair, tie or group") {
   CHECK(c.rewards.distinct_vectors == 3);
   CHECK(c.rewards.mean_vectors_per_group == 3);
   CHECK(c.rewards.zero_variance_groups_all == 0);
-  CHECK(c.rewards.channels[0].missing == 4);
+  CHECK(c.rewards.per_reward[0].missing == 4);
   for (const auto& result : c.results) {
     INFO(result.info.name);
     CHECK(result.metrics.pairs_collapsed == 0);
@@ -197,8 +197,8 @@ TEST_CASE("Rows without any reward change no count, wherever they stand") {
     CHECK(s.zero_variance_groups_sum == t.zero_variance_groups_sum);
     CHECK(s.zero_variance_groups_all == t.zero_variance_groups_all);
     for (std::size_t k = 0; k < 2; ++k) {
-      CHECK(s.channels[k].mean == t.channels[k].mean);
-      CHECK(s.channels[k].zero_variance_groups == t.channels[k].zero_variance_groups);
+      CHECK(s.per_reward[k].mean == t.per_reward[k].mean);
+      CHECK(s.per_reward[k].zero_variance_groups == t.per_reward[k].zero_variance_groups);
     }
     CHECK(x.length->zero_share == y.length->zero_share);
     CHECK(x.length->sign_changed_share == y.length->sign_changed_share);

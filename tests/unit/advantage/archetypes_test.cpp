@@ -27,11 +27,12 @@ gdpo::GroupAdvantage<Baseline, Scale, Combine> estimator(Baseline baseline = {},
 }
 
 template <class Estimator>
-Vector run(const Vector& rewards, gdpo::index_t channels, gdpo::index_t group, const Estimator& e,
-           const Vector& tokens = {}, const Vector& valid = {}, const Vector& external = {},
-           const Vector& weights = {}) {
+Vector run(const Vector& rewards, gdpo::index_t reward_count, gdpo::index_t group,
+           const Estimator& e, const Vector& tokens = {}, const Vector& valid = {},
+           const Vector& external = {}, const Vector& weights = {}) {
   gdpo::RewardBatch batch{
-      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
+      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / reward_count,
+                 reward_count),
       gdpo::groups_of(group)};
   if (!tokens.empty()) batch.tokens = gdpo::view(tokens);
   if (!valid.empty()) batch.valid = gdpo::view(valid);
@@ -224,19 +225,19 @@ namespace {
 template <class Estimator>
 Vector of_random_batch(std::uint64_t seed, Estimator e) {
   Random random(seed);
-  const int channels = 1 + random.below(9);
-  naive::Data d = random_batch(random, 1 + random.below(12), 9, channels, seed % 3 ? 0.2 : 0.0);
+  const int reward_count = 1 + random.below(9);
+  naive::Data d = random_batch(random, 1 + random.below(12), 9, reward_count, seed % 3 ? 0.2 : 0.0);
   add_columns(random, d);
-  if (random.chance(0.5)) e.gates = {gdpo::Gate{0, channels - 1, 0.5}};
+  if (random.chance(0.5)) e.gates = {gdpo::Gate{0, reward_count - 1, 0.5}};
   if (random.chance(0.5)) {
     Vector weights;
-    for (int c = 0; c < channels; ++c) weights.push_back(random.pick({0.0, 1.0, -0.5, 2.0}));
+    for (int c = 0; c < reward_count; ++c) weights.push_back(random.pick({0.0, 1.0, -0.5, 2.0}));
     e.weights = weights;
   }
   e.missing.entry = random.pick(
       {gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
   e.singleton = random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
-  gdpo::RewardBatch batch{gdpo::view(d.rewards.data(), d.rows, channels), gdpo::by_id(d.ids)};
+  gdpo::RewardBatch batch{gdpo::view(d.rewards.data(), d.rows, reward_count), gdpo::by_id(d.ids)};
   if (random.chance(0.6)) batch.valid = gdpo::view(d.valid);
   return gdpo::advantages(gdpo::simd, batch, e);
 }

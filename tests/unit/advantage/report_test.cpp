@@ -20,11 +20,12 @@ using Flags = std::vector<unsigned char>;
 bool near_to(double a, double b) { return std::abs(a - b) <= tolerance::formula; }
 
 template <class Estimator = gdpo::Gdpo>
-gdpo::GroupReport report_of(const std::vector<double>& rewards, gdpo::index_t channels,
+gdpo::GroupReport report_of(const std::vector<double>& rewards, gdpo::index_t reward_count,
                             gdpo::index_t group, const Estimator& e = {},
                             const std::vector<double>& valid = {}) {
   gdpo::RewardBatch batch{
-      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
+      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / reward_count,
+                 reward_count),
       gdpo::groups_of(group)};
   if (!valid.empty()) batch.valid = gdpo::view(valid);
   gdpo::GroupReport report;
@@ -113,9 +114,9 @@ void check_same_figures(const gdpo::GroupReport& got, const gdpo::GroupReport& e
   check_near(got.reward_std_mean_of_groups, expected.reward_std_mean_of_groups,
              expected.reward_std_mean_of_groups);
   check_near(got.combined_std, expected.combined_std, expected.combined_std);
-  REQUIRE(got.channels.size() == expected.channels.size());
-  for (std::size_t c = 0; c < expected.channels.size(); ++c) {
-    const gdpo::ChannelReport &a = got.channels[c], &b = expected.channels[c];
+  REQUIRE(got.rewards.size() == expected.rewards.size());
+  for (std::size_t c = 0; c < expected.rewards.size(); ++c) {
+    const gdpo::RewardReport &a = got.rewards[c], &b = expected.rewards[c];
     CHECK(a.n == b.n);
     check_near(a.mean, b.mean, std::max(std::abs(b.mean), b.std));
     check_near(a.std, b.std, b.std);
@@ -128,9 +129,9 @@ void check_same_figures(const gdpo::GroupReport& got, const gdpo::GroupReport& e
 void check_same(const gdpo::GroupReport& got, const gdpo::GroupReport& expected) {
   check_same_figures(got, expected);
   CHECK(got.degenerate == expected.degenerate);
-  CHECK(got.channel_degenerate == expected.channel_degenerate);
+  CHECK(got.reward_degenerate == expected.reward_degenerate);
   CHECK(difference(got.group_std, expected.group_std) == "");
-  CHECK(difference(got.channel_std, expected.channel_std) == "");
+  CHECK(difference(got.reward_group_std, expected.reward_group_std) == "");
   CHECK(difference(got.group_squares, expected.group_squares) == "");
 }
 
@@ -156,21 +157,21 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(r.excluded_rows == 1);
   CHECK(r.unused_rows == 0);
   CHECK(r.degenerate == Flags{0, 1, 1, 1});
-  CHECK(r.channel_degenerate == Flags{0, 0, 1, 1, 1, 1, 1, 1});
+  CHECK(r.reward_degenerate == Flags{0, 0, 1, 1, 1, 1, 1, 1});
 
-  REQUIRE(r.channels.size() == 2);
-  CHECK(r.channels[0].n == 5);
-  CHECK(near_to(r.channels[0].mean, 1.4));
-  CHECK(near_to(r.channels[0].std, std::sqrt(1.3)));
-  CHECK(r.channels[0].min == 0);
-  CHECK(r.channels[0].max == 3);
-  CHECK(near_to(r.channels[0].zero_std_groups, 2.0 / 3));  // share of the groups with a value
-  CHECK(r.channels[1].n == 4);
-  CHECK(near_to(r.channels[1].mean, 1.75));
-  CHECK(near_to(r.channels[1].std, std::sqrt(14.75 / 3)));
-  CHECK(r.channels[1].min == 0);
-  CHECK(r.channels[1].max == 5);
-  CHECK(r.channels[1].zero_std_groups == 0.5);
+  REQUIRE(r.rewards.size() == 2);
+  CHECK(r.rewards[0].n == 5);
+  CHECK(near_to(r.rewards[0].mean, 1.4));
+  CHECK(near_to(r.rewards[0].std, std::sqrt(1.3)));
+  CHECK(r.rewards[0].min == 0);
+  CHECK(r.rewards[0].max == 3);
+  CHECK(near_to(r.rewards[0].zero_std_groups, 2.0 / 3));  // share of the groups with a value
+  CHECK(r.rewards[1].n == 4);
+  CHECK(near_to(r.rewards[1].mean, 1.75));
+  CHECK(near_to(r.rewards[1].std, std::sqrt(14.75 / 3)));
+  CHECK(r.rewards[1].min == 0);
+  CHECK(r.rewards[1].max == 5);
+  CHECK(r.rewards[1].zero_std_groups == 0.5);
 
   // The reward sums of the groups: 1 1 2 | 7 | | 3.
   REQUIRE(r.group_std.size() == 4);
@@ -179,10 +180,10 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(std::isnan(r.group_std[2]));
   CHECK(std::isnan(r.group_std[3]));
   // The values of the rewards: 1 0 1 and 0 1 1 | 2 and 5 | none | 3 and none.
-  REQUIRE(r.channel_std.size() == 8);
-  CHECK(near_to(r.channel_std[0], std::sqrt(1.0 / 3)));
-  CHECK(near_to(r.channel_std[1], std::sqrt(1.0 / 3)));
-  for (std::size_t k = 2; k < 8; ++k) CHECK(std::isnan(r.channel_std[k]));
+  REQUIRE(r.reward_group_std.size() == 8);
+  CHECK(near_to(r.reward_group_std[0], std::sqrt(1.0 / 3)));
+  CHECK(near_to(r.reward_group_std[1], std::sqrt(1.0 / 3)));
+  for (std::size_t k = 2; k < 8; ++k) CHECK(std::isnan(r.reward_group_std[k]));
   // The combined values: -0.577 -0.577 1.155 | 0 | none | 0 and one that does not count.
   REQUIRE(r.group_squares.size() == 4);
   CHECK(near_to(r.group_squares[0], 2));
@@ -204,7 +205,7 @@ TEST_CASE("a constant sum is degenerate, its rewards are not", "[report]") {
                           gdpo = report_of(rewards, 2, 2);
   for (const gdpo::GroupReport& r : {grpo, gdpo}) {
     CHECK(r.degenerate == Flags{1});
-    CHECK(r.channel_degenerate == Flags{0, 0});
+    CHECK(r.reward_degenerate == Flags{0, 0});
     CHECK(r.one_group);
     CHECK(r.reward_std == 0);
     CHECK(r.zero_std_rows(gdpo::ZeroStd::Groups) == 1);
@@ -230,8 +231,8 @@ TEST_CASE("a reward of weight 0 is described, but is neither missing nor infinit
   const gdpo::GroupReport r = report_of({1, no, 2, inf, 3, 4, 5, 4}, 2, 2, e);
   CHECK(r.excluded_rewards == 0);
   CHECK(r.infinite_rewards == 0);
-  CHECK(r.channels[1].n == 3);
-  CHECK(r.channel_degenerate == Flags{0, 1, 0, 1});
+  CHECK(r.rewards[1].n == 3);
+  CHECK(r.reward_degenerate == Flags{0, 1, 0, 1});
   CHECK(report_of({1, no, 2, inf, 3, 4, 5, 4}, 2, 2).infinite_rewards == 1);
   CHECK(report_of({1, no, 2, inf, 3, 4, 5, 4}, 2, 2).excluded_rewards == 1);
 }
@@ -242,8 +243,8 @@ TEST_CASE("unused rows are counted and are in nothing else", "[report]") {
   CHECK(r.unused_rows == 2);
   CHECK(r.excluded_rows == 0);
   CHECK(r.rows == 6);
-  CHECK(r.channels[0].n == 4);
-  CHECK(r.channels[0].max == 4);
+  CHECK(r.rewards[0].n == 4);
+  CHECK(r.rewards[0].max == 4);
   CHECK(r.reward_mean == 2.5);
   CHECK(near_to(r.group_std[1], std::sqrt(0.5)));
   CHECK(r.largest_group == 3);
@@ -253,7 +254,7 @@ TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   gdpo::Grpo e;
   e.gates = {gdpo::Gate{1, 0, 1}};
   // The 7 fails the condition of its gate and counts as 0.
-  CHECK(report_of({1, 5, 0, 7}, 2, 2, e).channels[1].mean == 2.5);
+  CHECK(report_of({1, 5, 0, 7}, 2, 2, e).rewards[1].mean == 2.5);
   const std::vector<double> rewards{1, 2}, kl{4, 8};
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), 2, 1), gdpo::groups_of(2)};
   batch.penalty = gdpo::view(kl);
@@ -261,8 +262,8 @@ TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   penalized.penalty.coef = 0.5;
   gdpo::GroupReport r;
   gdpo::advantages(gdpo::seq, batch, penalized, &r);
-  CHECK(r.reward_mean == -1.5);      // the mean of the penalized sums -1 and -2
-  CHECK(r.channels[0].mean == 1.5);  // the reward itself
+  CHECK(r.reward_mean == -1.5);     // the mean of the penalized sums -1 and -2
+  CHECK(r.rewards[0].mean == 1.5);  // the reward itself
 }
 
 TEST_CASE("groups that are narrow against the batch, and groups that hold its squares",
@@ -315,9 +316,9 @@ TEST_CASE("what a report cannot be asked", "[report][errors]") {
         "gdpo::GroupReport::narrow_groups: s: given nan; needed: a factor of the batch's std, at "
         "least 0");
   CHECK(message_of([&] { r.narrow_groups(0.1, 2); }) ==
-        "gdpo::GroupReport::narrow_groups: channel: given 2; needed: 0 to 1, a reward");
+        "gdpo::GroupReport::narrow_groups: reward: given 2; needed: 0 to 1, a reward");
   CHECK(message_of([] { gdpo::GroupReport{}.narrow_groups(0.1, 0); }) ==
-        "gdpo::GroupReport::narrow_groups: channel: given 0; needed: a report that a call has "
+        "gdpo::GroupReport::narrow_groups: reward: given 0; needed: a report that a call has "
         "filled in");
   CHECK(message_of([&] { r.top_groups_share(1.5); }) ==
         "gdpo::GroupReport::top_groups_share: fraction: given 1.5; needed: a share of the groups, "
@@ -333,10 +334,10 @@ TEST_CASE("nothing at all has a report", "[report]") {
   CHECK(r.smallest_group == 0);
   CHECK(r.largest_group == 0);
   CHECK(!r.one_group);
-  CHECK(r.channels.size() == 2);
-  CHECK(r.channels[0].n == 0);
-  CHECK(std::isnan(r.channels[0].mean));
-  CHECK(r.channels[0].zero_std_groups == 0);
+  CHECK(r.rewards.size() == 2);
+  CHECK(r.rewards[0].n == 0);
+  CHECK(std::isnan(r.rewards[0].mean));
+  CHECK(r.rewards[0].zero_std_groups == 0);
   CHECK(std::isnan(r.reward_mean));
   CHECK(std::isnan(r.reward_std_mean_of_groups));
   CHECK(r.degenerate.empty());
@@ -351,9 +352,9 @@ TEST_CASE("a report used again for another shape holds the new call alone", "[re
   CHECK(used.excluded_rewards == 0);
   CHECK(used.excluded_rows == 0);
   CHECK(used.degenerate == fresh.degenerate);
-  CHECK(used.channel_degenerate == fresh.channel_degenerate);
+  CHECK(used.reward_degenerate == fresh.reward_degenerate);
   CHECK(difference(used.group_std, fresh.group_std) == "");
-  CHECK(used.channels.size() == 1);
+  CHECK(used.rewards.size() == 1);
   CHECK(used.reward_std == fresh.reward_std);
 }
 
@@ -364,7 +365,7 @@ TEST_CASE("a report does not refuse what the estimator does not read", "[report]
   e.weights = {1, 0};
   e.missing.entry = gdpo::MissingEntry::Reject;
   const gdpo::GroupReport r = report_of({1, no, 0, 2}, 2, 2, e);
-  CHECK(r.channels[1].n == 1);
+  CHECK(r.rewards[1].n == 1);
   CHECK(r.excluded_rewards == 0);
   CHECK_THROWS_AS(report_of({no, 1, 0, 2}, 2, 2, e), gdpo::invalid_input);
 }
@@ -482,7 +483,7 @@ TEST_CASE("an empty report is neutral, and so is one of no rows", "[report][merg
   for (const gdpo::GroupReport& m : {merge(r, empty), merge(empty, r)}) {
     check_same(m, r);
     CHECK(m.reward_mean == r.reward_mean);
-    CHECK(m.channels[0].std == r.channels[0].std);
+    CHECK(m.rewards[0].std == r.rewards[0].std);
   }
   CHECK(merge(empty, empty).to_map().empty());
   gdpo::GroupReport no_rows;
@@ -506,7 +507,7 @@ TEST_CASE("infinite rewards merge as one call sees them", "[report][merge]") {
     const gdpo::GroupReport whole = report_of(values, 1, 2),
                             m = merge(report_of(first, 1, 2), report_of(last, 1, 2));
     CHECK(m.infinite_rewards == whole.infinite_rewards);
-    const gdpo::ChannelReport &got = m.channels[0], &expected = whole.channels[0];
+    const gdpo::RewardReport &got = m.rewards[0], &expected = whole.rewards[0];
     const std::vector<std::pair<double, double>> pairs{{got.mean, expected.mean},
                                                        {got.std, expected.std},
                                                        {got.min, expected.min},
@@ -520,7 +521,7 @@ TEST_CASE("infinite rewards merge as one call sees them", "[report][merge]") {
 TEST_CASE("reports of different rewards do not merge", "[report][merge]") {
   CHECK(message_of([] {
           merge(report_of({1, 2}, 1, 2), report_of({1, 2}, 2, 1));
-        }) == "gdpo::merge: b.channels: given 2 rewards; needed: 1, as in a");
+        }) == "gdpo::merge: b.rewards: given 2 rewards; needed: 1, as in a");
 }
 
 }  // namespace report_test

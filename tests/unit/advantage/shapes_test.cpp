@@ -50,14 +50,14 @@ TEST_CASE("who belongs together", "[groups]") {
 
 TEST_CASE("no rows, no rewards, groups of one", "[shapes]") {
   naive::Data none;
-  none.channels = 2;
+  none.reward_count = 2;
   naive::Data no_rewards = none;
-  no_rewards.channels = 0;
+  no_rewards.reward_count = 0;
   no_rewards.rows = 4;
   no_rewards.ids = {1, 1, 2, 2};
   no_rewards.tokens = {1, 2, 3, 4};
   naive::Data ones;
-  ones.channels = 1;
+  ones.reward_count = 1;
   ones.rows = 3;
   ones.ids = {1, 2, 3};
   ones.rewards = {5, 0.1, -2};
@@ -110,7 +110,7 @@ TEST_CASE("an infinite reward any_nan its own group and no other before the reno
           "[shapes]") {
   naive::Data d;
   d.rows = 6;
-  d.channels = 1;
+  d.reward_count = 1;
   d.ids = {1, 1, 1, 2, 2, 2};
   d.rewards = {std::numeric_limits<double>::infinity(), 1, 2, 0, 1, 5};
   for (const char* name : {"gdpo", "grpo", "dr_grpo", "rloo"}) {

@@ -28,9 +28,10 @@ struct Input {
   std::vector<double> out;
 
   Input(const Input&) = delete;
-  Input(std::uint64_t seed, int groups, int largest, int channels)
-      : data(random_input(seed, groups, largest, channels)),
-        batch{gdpo::view(static_cast<const double*>(data.rewards.data()), data.rows, data.channels),
+  Input(std::uint64_t seed, int groups, int largest, int reward_count)
+      : data(random_input(seed, groups, largest, reward_count)),
+        batch{gdpo::view(static_cast<const double*>(data.rewards.data()), data.rows,
+                         data.reward_count),
               gdpo::by_id(data.ids)},
         out(static_cast<std::size_t>(data.rows)) {
     batch.tokens = gdpo::view(data.tokens);
@@ -43,9 +44,9 @@ struct Input {
   }
 
  private:
-  static naive::Data random_input(std::uint64_t seed, int groups, int largest, int channels) {
+  static naive::Data random_input(std::uint64_t seed, int groups, int largest, int reward_count) {
     Random random(seed);
-    naive::Data d = random_batch(random, groups, largest, channels, seed % 2 ? 0.1 : 0.0);
+    naive::Data d = random_batch(random, groups, largest, reward_count, seed % 2 ? 0.1 : 0.0);
     add_columns(random, d);
     if (seed % 3) d.valid.clear();
     return d;

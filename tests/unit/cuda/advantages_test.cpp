@@ -93,7 +93,7 @@ std::string difference(const std::vector<R>& got, const std::vector<R>& wanted, 
 
 template <class T>
 struct Case {
-  index_t rows = 0, channels = 0;
+  index_t rows = 0, reward_count = 0;
   std::vector<T> rewards;
   std::vector<int> tokens;
   std::vector<unsigned char> valid;
@@ -101,7 +101,7 @@ struct Case {
   std::vector<float> weights;
   bool complete = true;  ///< every row is used and has all rewards
 
-  gdpo::View<const T, 2> table() const { return view(rewards.data(), rows, channels); }
+  gdpo::View<const T, 2> table() const { return view(rewards.data(), rows, reward_count); }
   template <class Batch>
   void add_columns(Batch& batch) const {
     batch.tokens = view(tokens);
@@ -118,7 +118,7 @@ class CaseOnDevice {
  public:
   explicit CaseOnDevice(const Case<T>& c)
       : rows_(c.rows),
-        channels_(c.channels),
+        reward_count_(c.reward_count),
         rewards_(c.rewards),
         tokens_(c.tokens),
         valid_(c.valid),
@@ -129,7 +129,7 @@ class CaseOnDevice {
   template <class Groups>
   gdpo::RewardBatch<T, Groups> batch(const Groups& groups) {
     gdpo::RewardBatch<T, Groups> batch{
-        view(static_cast<const T*>(rewards_.data()), rows_, channels_), groups};
+        view(static_cast<const T*>(rewards_.data()), rows_, reward_count_), groups};
     batch.tokens = view(tokens_.data(), rows_);
     if (has_valid_) batch.valid = view(valid_.data(), rows_);
     batch.penalty = view(penalty_.data(), rows_);
@@ -139,7 +139,7 @@ class CaseOnDevice {
   }
 
  private:
-  index_t rows_, channels_;
+  index_t rows_, reward_count_;
   OnDevice<T> rewards_;
   OnDevice<int> tokens_;
   OnDevice<unsigned char> valid_;
@@ -186,18 +186,18 @@ class SortedOnDevice {
 /// Random rewards of every kind, among them groups of `group` rows with constant rewards, and
 /// rewards that cancel in the sum.
 template <class T>
-Case<T> random_case(Random& random, index_t rows, index_t channels, index_t group, double missing,
-                    double unused) {
+Case<T> random_case(Random& random, index_t rows, index_t reward_count, index_t group,
+                    double missing, double unused) {
   Case<T> c;
-  c.rows = rows, c.channels = channels;
+  c.rows = rows, c.reward_count = reward_count;
   const int kind = random.below(4);
   const double offset = random.pick({0.0, 0.0, 0.1, 1e5});
   bool constant = false;
   index_t equal = -1;  // the reward that is the same for all members of the group
   for (index_t i = 0; i < rows; ++i) {
     if (i % group == 0)
-      constant = random.chance(0.25), equal = random.below(static_cast<int>(channels) + 2);
-    for (index_t j = 0; j < channels; ++j) {
+      constant = random.chance(0.25), equal = random.below(static_cast<int>(reward_count) + 2);
+    for (index_t j = 0; j < reward_count; ++j) {
       double x = constant || j == equal ? 0.1 * static_cast<double>(j + 1)
                                         : offset + random_reward(random, kind);
       if (j == 1 && kind == 1) x = 1 - static_cast<double>(c.rewards.back());
@@ -289,17 +289,17 @@ TEST_CASE("cuda: named estimators give the bits of seq") {
       INFO(name);
       Random random(seed * 1000 + name.size());
       const index_t group = random.pick({1, 2, 3, 8, 16, 40}), rows = group * (1 + random.below(9)),
-                    channels = 1 + random.below(random.chance(0.2) ? 20 : 9);
+                    reward_count = 1 + random.below(random.chance(0.2) ? 20 : 9);
       const Case<double> c =
-          random_case<double>(random, rows, channels, group, random.pick({0.0, 0.0, 0.2}),
+          random_case<double>(random, rows, reward_count, group, random.pick({0.0, 0.0, 0.2}),
                               random.pick({0.0, 0.0, 0.3}));
-      INFO("rows " << rows << ", channels " << channels << ", group " << group);
+      INFO("rows " << rows << ", rewards " << reward_count << ", group " << group);
       const TestDevice device = random_device(random);
       std::visit(
           [&](auto e) {
             if (random.chance(0.5)) {
               std::vector<double> weights;
-              for (index_t j = 0; j < channels; ++j)
+              for (index_t j = 0; j < reward_count; ++j)
                 weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
               e.weights = weights;
             }
@@ -314,15 +314,15 @@ namespace {
 
 /// The estimator with random values of every setting that a device takes.
 template <class Estimator>
-Estimator random_settings(Random& random, Estimator e, index_t channels) {
+Estimator random_settings(Random& random, Estimator e, index_t reward_count) {
   using namespace gdpo;
   if (random.chance(0.5)) {
     std::vector<double> weights;
-    for (index_t j = 0; j < channels; ++j)
+    for (index_t j = 0; j < reward_count; ++j)
       weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
     e.weights = weights;
   }
-  const int c = static_cast<int>(channels);
+  const int c = static_cast<int>(reward_count);
   if (random.chance(0.3))
     e.gates = {{random.below(c), random.below(c), 0.5}, {random.below(c), random.below(c), -0.1}};
   e.missing = {random.pick({MissingEntry::Skip, MissingEntry::Skip, MissingEntry::Zero,
@@ -359,17 +359,17 @@ enum class Grouping { Ragged, ById };
 template <Grouping grouping, class Estimator>
 void check_settings(Random& random, const Estimator& plain) {
   const index_t group = random.pick({1, 2, 4, 5, 16, 33}), rows = group * random.below(12),
-                channels = 1 + random.below(10);
-  Case<double> c = random_case<double>(random, rows, channels, group, random.pick({0.0, 0.1, 0.6}),
-                                       random.pick({0.0, 0.3, 0.8}));
+                reward_count = 1 + random.below(10);
+  Case<double> c = random_case<double>(random, rows, reward_count, group,
+                                       random.pick({0.0, 0.1, 0.6}), random.pick({0.0, 0.3, 0.8}));
   const double infinite = random.pick({0.0, 0.0, 0.02, 0.2});
   for (double& reward : c.rewards) {
     if (!random.chance(infinite)) continue;
     reward = random.pick({gdpo::math::infinity, -gdpo::math::infinity});
     c.complete = false;
   }
-  const Estimator e = random_settings(random, plain, channels);
-  INFO("rows " << rows << ", channels " << channels << ", group " << group << ", missing entry "
+  const Estimator e = random_settings(random, plain, reward_count);
+  INFO("rows " << rows << ", rewards " << reward_count << ", group " << group << ", missing entry "
                << static_cast<int>(e.missing.entry) << ", row " << static_cast<int>(e.missing.row)
                << ", infinite " << static_cast<int>(e.missing.infinite) << ", unused "
                << static_cast<int>(e.missing.unused) << ", weights " << e.weights.size()
@@ -430,12 +430,13 @@ TEST_CASE("cuda: groups of one size give the bits of seq") {
     INFO("seed " << seed);
     Random random(seed);
     const index_t group = random.pick({1, 2, 4, 7, 8, 9, 16, 64}), rows = group * random.below(40),
-                  channels = 1 + random.below(10);
-    const Case<double> c = random_case<double>(
-        random, rows, channels, group, random.pick({0.0, 0.0, 0.1}), random.pick({0.0, 0.0, 0.3}));
-    check_fixed<double>(group, c, random_settings(random, gdpo::Gdpo{}, channels),
+                  reward_count = 1 + random.below(10);
+    const Case<double> c =
+        random_case<double>(random, rows, reward_count, group, random.pick({0.0, 0.0, 0.1}),
+                            random.pick({0.0, 0.0, 0.3}));
+    check_fixed<double>(group, c, random_settings(random, gdpo::Gdpo{}, reward_count),
                         random_device(random));
-    check_fixed<double>(group, c, random_settings(random, gdpo::Grpo{}, channels),
+    check_fixed<double>(group, c, random_settings(random, gdpo::Grpo{}, reward_count),
                         random_device(random));
     gdpo::Gdpo plain;
     check_fixed<double>(group, c, plain, random_device(random));
@@ -444,9 +445,9 @@ TEST_CASE("cuda: groups of one size give the bits of seq") {
 
 TEST_CASE("cuda: more groups than threads", "[sanitize]") {
   Random random(10);
-  for (const index_t channels : {1, 2, 3, 8}) {
-    INFO(channels << " channels");
-    const Case<double> c = random_case<double>(random, 5000, channels, 2, 0, 0);
+  for (const index_t reward_count : {1, 2, 3, 8}) {
+    INFO(reward_count << " rewards");
+    const Case<double> c = random_case<double>(random, 5000, reward_count, 2, 0, 0);
     gdpo::cuda::Tuning tuning;
     tuning.blocks = 1;
     const TestDevice device = test_device(11, tuning);
@@ -509,10 +510,10 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]"
                    gdpo::Float16, gdpo::BFloat16, std::uint8_t, std::int64_t) {
   Random random(7);
   using T = TestType;
-  const index_t rows = 24, channels = GENERATE(5, 8);  // 8: a row is read in vectors
+  const index_t rows = 24, reward_count = GENERATE(5, 8);  // 8: a row is read in vectors
   // Three tables: column-major with gaps and rows in reverse order; dense; and dense from an
   // address at which no vector can start.
-  std::vector<T> memory(static_cast<std::size_t>(rows * channels * 2 + 1));
+  std::vector<T> memory(static_cast<std::size_t>(rows * reward_count * 2 + 1));
   for (T& x : memory) {
     if constexpr (std::is_arithmetic_v<T>) {
       x = static_cast<T>(random.below(4));
@@ -522,18 +523,18 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]"
   }
   const auto tables = [&](const T* at) {
     return std::array<gdpo::View<const T, 2>, 3>{
-        {{at + 2 * (rows - 1), {rows, channels}, {-2, 2 * rows}},
-         view(at, rows, channels),
-         view(at + 1, rows, channels)}};
+        {{at + 2 * (rows - 1), {rows, reward_count}, {-2, 2 * rows}},
+         view(at, rows, reward_count),
+         view(at + 1, rows, reward_count)}};
   };
   OnDevice<T> on(memory);
   for (std::size_t t = 0; t < 3; ++t) {
     INFO("table " << t);
     const gdpo::View<const T, 2> rewards = tables(memory.data())[t];
     Case<double> c;
-    c.rows = rows, c.channels = channels;
+    c.rows = rows, c.reward_count = reward_count;
     for (index_t i = 0; i < rows; ++i) {
-      for (index_t j = 0; j < channels; ++j) c.rewards.push_back(gdpo::load(rewards(i, j)));
+      for (index_t j = 0; j < reward_count; ++j) c.rewards.push_back(gdpo::load(rewards(i, j)));
     }
     const std::vector<int> offsets{0, 4, 8, 12, 16, 20, 24};
     const gdpo::RewardBatch<double, gdpo::ByOffsets<int>> host{c.table(),
@@ -627,8 +628,8 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
     INFO("seed " << seed);
     Random random(seed);
     const index_t group = random.pick({1, 3, 8, 20}), rows = group * (1 + random.below(9)),
-                  channels = 1 + random.below(10);
-    const Case<double> c = random_case<double>(random, rows, channels, group,
+                  reward_count = 1 + random.below(10);
+    const Case<double> c = random_case<double>(random, rows, reward_count, group,
                                                random.pick({0.0, 0.2}), random.pick({0.0, 0.3}));
     const std::vector<int> offsets = random_offsets(random, rows, static_cast<int>(2 * group));
     OffsetsOnDevice on(offsets);
@@ -694,10 +695,10 @@ TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly
 TEST_CASE("cuda: no rows, no rewards, one row") {
   for (const std::string& name : gdpo::runtime::estimator_names()) {
     INFO(name);
-    const auto check = [&](const auto& e, index_t rows, index_t channels, index_t group) {
+    const auto check = [&](const auto& e, index_t rows, index_t reward_count, index_t group) {
       Random random(9);
-      check_ragged<double>(random, group, random_case<double>(random, rows, channels, 4, 0, 0), e,
-                           test_device());
+      check_ragged<double>(random, group, random_case<double>(random, rows, reward_count, 4, 0, 0),
+                           e, test_device());
     };
     std::visit(
         [&](const auto& e) {
@@ -815,7 +816,7 @@ namespace {
 template <class Estimator>
 void check_stages(const Estimator& estimator, const naive::Data& data) {
   const auto batch_of = [&](const double* rewards, const double* tokens, int rows) {
-    gdpo::RewardBatch batch{view(rewards, rows, data.channels), gdpo::groups_of(4)};
+    gdpo::RewardBatch batch{view(rewards, rows, data.reward_count), gdpo::groups_of(4)};
     batch.tokens = view(tokens, rows);
     return batch;
   };
@@ -826,7 +827,7 @@ void check_stages(const Estimator& estimator, const naive::Data& data) {
   std::vector<gdpo::Workspace> workspaces(2);
   const auto device = test_device();
   const auto part = [&](const double* r, const double* t, int k) {
-    return batch_of(r + k * half * data.channels, t + k * half, half);
+    return batch_of(r + k * half * data.reward_count, t + k * half, half);
   };
   for (int k = 0; k < 2; ++k) {
     const auto batch = part(rewards.data(), tokens.data(), k);
@@ -864,7 +865,7 @@ TEST_CASE("the two stages of a device are those of the host", "[cuda][sanitize]"
   using namespace gdpo;
   Random random(3);
   naive::Data data;
-  data.rows = 32, data.channels = 2;
+  data.rows = 32, data.reward_count = 2;
   for (int i = 0; i < 64; ++i)
     data.rewards.push_back(i < 8 ? 0.5 : random.chance(0.1) ? NAN : random.uniform());
   for (int i = 0; i < 32; ++i) data.tokens.push_back(random.below(9));

@@ -271,18 +271,18 @@ TEST_CASE("cuda threads: losses from logits", "[cuda][races]") {
 
 namespace {
 
-/// Rewards (rows, channels) with a penalty and tokens. Unless `complete`, some rewards are missing
-/// and some rows unused.
+/// Rewards (rows, reward_count) with a penalty and tokens. Unless `complete`, some rewards are
+/// missing and some rows unused.
 struct Rewards {
-  index_t rows, channels;
+  index_t rows, reward_count;
   std::vector<double> rewards, penalty;
   std::vector<int> tokens;
   std::vector<unsigned char> valid;
 
-  Rewards(Random& random, index_t of_rows, index_t of_channels, bool complete)
-      : rows(of_rows), channels(of_channels) {
+  Rewards(Random& random, index_t of_rows, index_t of_rewards, bool complete)
+      : rows(of_rows), reward_count(of_rewards) {
     for (index_t i = 0; i < rows; ++i) {
-      for (index_t c = 0; c < channels; ++c) {
+      for (index_t c = 0; c < reward_count; ++c) {
         rewards.push_back(complete || random.chance(0.9) ? random.below(4) : std::nan(""));
       }
       penalty.push_back(random.uniform()), tokens.push_back(random.below(30));
@@ -291,7 +291,7 @@ struct Rewards {
   }
   template <class Groups>
   gdpo::RewardBatch<double, Groups> batch(const Groups& groups) const {
-    gdpo::RewardBatch<double, Groups> b{view(rewards.data(), rows, channels), groups};
+    gdpo::RewardBatch<double, Groups> b{view(rewards.data(), rows, reward_count), groups};
     b.tokens = view(tokens), b.penalty = view(penalty);
     if (!valid.empty()) b.valid = view(valid);
     return b;
@@ -351,9 +351,9 @@ TEST_CASE("cuda threads: advantages", "[cuda][races]") {
   gdpo::Gdpo of_batch;
   of_batch.scale.of = gdpo::scale::Of::BatchCentered, of_batch.singleton = gdpo::Singleton::Raw;
   for (const bool complete : {true, false}) {
-    for (const index_t channels : {8, 10}) {
-      INFO("complete " << complete << ", " << channels << " rewards");
-      const Rewards r(random, rows, channels, complete);
+    for (const index_t reward_count : {8, 10}) {
+      INFO("complete " << complete << ", " << reward_count << " rewards");
+      const Rewards r(random, rows, reward_count, complete);
       check_advantages(r, gdpo::groups_of(8), gdpo::Gdpo{});
       check_advantages(r, gdpo::groups_of(8), gdpo::Grpo{});
     }

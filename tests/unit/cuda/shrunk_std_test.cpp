@@ -29,18 +29,18 @@ gdpo::GroupAdvantage<Baseline, Scale, Combine> estimator(
 
 /// Groups of consecutive rows, some of them empty, of one row, or of equal rewards.
 struct Rows {
-  index_t rows = 0, channels;
+  index_t rows = 0, reward_count;
   std::vector<double> rewards;
   std::vector<unsigned char> valid;
   std::vector<int> offsets{0};
 
-  Rows(Random& random, int groups, int largest, index_t of_channels, double missing, bool unused)
-      : channels(of_channels) {
+  Rows(Random& random, int groups, int largest, index_t of_rewards, double missing, bool unused)
+      : reward_count(of_rewards) {
     for (int g = 0; g < groups; ++g) {
       const int members = random.below(largest + 1);
       const bool equal = random.chance(0.2);
       const double width = 0.1 + random.uniform();
-      for (index_t i = 0; i < members * channels; ++i) {
+      for (index_t i = 0; i < members * reward_count; ++i) {
         rewards.push_back(random.chance(missing) ? std::nan("")
                           : equal                ? 0.3
                                                  : width * random.uniform());
@@ -67,11 +67,11 @@ std::string same(const std::vector<double>& got, const std::vector<double>& want
 template <class Groups, class DeviceGroups, class E>
 void check(Random& random, const Rows& r, const Groups& groups, const DeviceGroups& on_device,
            const E& e) {
-  gdpo::RewardBatch<double, Groups> host{view(r.rewards.data(), r.rows, r.channels), groups};
+  gdpo::RewardBatch<double, Groups> host{view(r.rewards.data(), r.rows, r.reward_count), groups};
   OnDevice<double> rewards(r.rewards);
   OnDevice<unsigned char> valid(r.valid);
   gdpo::RewardBatch<double, DeviceGroups> batch{
-      view(static_cast<const double*>(rewards.data()), r.rows, r.channels), on_device};
+      view(static_cast<const double*>(rewards.data()), r.rows, r.reward_count), on_device};
   if (!r.valid.empty()) host.valid = view(r.valid), batch.valid = view(valid.data(), r.rows);
   std::vector<double> wanted(static_cast<std::size_t>(r.rows));
   gdpo::Workspace workspace;

@@ -49,10 +49,10 @@ gdpo::LossMetrics metrics_of(const Step& step, const Loss& loss = {}) {
 }
 
 /// The report of rewards (N, C) in groups of two.
-gdpo::GroupReport report_of(const std::vector<double>& rewards, index_t channels) {
+gdpo::GroupReport report_of(const std::vector<double>& rewards, index_t reward_count) {
   gdpo::GroupReport report;
-  const auto rows = static_cast<index_t>(rewards.size()) / channels;
-  gdpo::advantages(gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(2), &report);
+  const auto rows = static_cast<index_t>(rewards.size()) / reward_count;
+  gdpo::advantages(gdpo::view(rewards.data(), rows, reward_count), gdpo::groups_of(2), &report);
   return report;
 }
 gdpo::GroupReport healthy_report() { return report_of({1, 0.5, 0, 0.2, 1, 0.1, 0, 0.7}, 2); }
@@ -250,11 +250,11 @@ TEST_CASE("groups without a spread, each by its cause", "[diagnose]") {
     return only(gdpo::diagnose(r), "dead_groups", "100 % of the groups").cause;
   };
   const auto report = [](const auto& estimator, const std::vector<double>& rewards,
-                         index_t channels, index_t size = 2) {
+                         index_t reward_count, index_t size = 2) {
     gdpo::GroupReport r;
-    const auto rows = static_cast<index_t>(rewards.size()) / channels;
-    gdpo::advantages(gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(size), estimator,
-                     &r);
+    const auto rows = static_cast<index_t>(rewards.size()) / reward_count;
+    gdpo::advantages(gdpo::view(rewards.data(), rows, reward_count), gdpo::groups_of(size),
+                     estimator, &r);
     return r;
   };
   // Each reward differs within each group, and their sum does not.

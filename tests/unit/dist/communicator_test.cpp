@@ -542,9 +542,9 @@ TEST_CASE("a report of all ranks is the merge of their reports", "[dist]") {
     CHECK(got[r].rows == 6);
     CHECK(got[r].groups == 3);
     CHECK(got[r].degenerate == expected.degenerate);
-    CHECK(got[r].channel_degenerate == expected.channel_degenerate);
+    CHECK(got[r].reward_degenerate == expected.reward_degenerate);
     CHECK(got[r].excluded_rewards == 1);
-    CHECK(got[r].channels[1].n == 5);
+    CHECK(got[r].rewards[1].n == 5);
     CHECK(got[r].one_group == false);
   }
 }

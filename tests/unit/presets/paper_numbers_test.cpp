@@ -19,10 +19,10 @@ namespace {
 using Vector = std::vector<double>;
 
 template <class Estimator>
-Vector run(const Vector& rewards, gdpo::index_t channels, gdpo::index_t group, const Estimator& e,
-           gdpo::GroupReport* report = nullptr) {
-  const auto rows = static_cast<gdpo::index_t>(rewards.size()) / channels;
-  return gdpo::advantages(gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(group), e,
+Vector run(const Vector& rewards, gdpo::index_t reward_count, gdpo::index_t group,
+           const Estimator& e, gdpo::GroupReport* report = nullptr) {
+  const auto rows = static_cast<gdpo::index_t>(rewards.size()) / reward_count;
+  return gdpo::advantages(gdpo::view(rewards.data(), rows, reward_count), gdpo::groups_of(group), e,
                           report);
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("an offset of 1e5, in double of 1e8, changes neither std nor advantage
                     4 * tolerance) == "");
     CHECK(std::abs(moved.reward_std - plain.reward_std) <= tolerance);
     CHECK(deviation(moved.group_std, plain.group_std, tolerance) == "");
-    CHECK(std::abs(moved.channels[0].std - plain.channels[0].std) <= tolerance);
+    CHECK(std::abs(moved.rewards[0].std - plain.rewards[0].std) <= tolerance);
   }
   std::vector<float> narrow;
   // x + 1e5 is exact in float: its steps are 1/128 there.

@@ -211,7 +211,7 @@ namespace {
 naive::Data sample() {
   naive::Data d;
   d.rows = 7;
-  d.channels = 2;
+  d.reward_count = 2;
   const double no = std::nan("");
   d.rewards = {1, 0.5, 0, 2, 3, 1, no, 0.25, no, no, 2, 2, 4, 1};
   d.ids = {1, 1, 1, 1, 1, 2, 3};
@@ -333,7 +333,7 @@ TEST_CASE("a gate lets its reward count from the threshold on", "[gates]") {
   // r_1 counts where r_0 >= 2, also where they are equal. Below 2 r_1 is 0, and where r_0 is
   // missing r_1 is missing too.
   naive::Data d;
-  d.channels = 2;
+  d.reward_count = 2;
   d.rows = 4;
   d.ids = {1, 1, 1, 1};
   d.rewards = {2, 8, 1.999, 8, 3, 6, std::nan(""), 8};

@@ -18,11 +18,11 @@ void check_type(const char* type, std::initializer_list<double> values) {
   INFO("type " << type);
   for (const double value : values) {
     for (const int size : group_sizes()) {
-      for (const int channels : {1, 3}) {
-        const auto n = static_cast<std::size_t>(size * channels);
+      for (const int reward_count : {1, 3}) {
+        const auto n = static_cast<std::size_t>(size * reward_count);
         std::vector<T> rewards(n, static_cast<T>(value));
-        const gdpo::View<const T, 2> view = gdpo::view(rewards.data(), size, channels);
-        INFO("value " << value << ", group of " << size << ", rewards " << channels);
+        const gdpo::View<const T, 2> view = gdpo::view(rewards.data(), size, reward_count);
+        INFO("value " << value << ", group of " << size << ", rewards " << reward_count);
         if (!all_zero(gdpo::advantages(view, gdpo::groups_of(size))))
           CHECK("advantages" == std::string("0"));
       }

@@ -35,7 +35,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 const double missing = std::nan("");
 
 RewardBatch<double, gdpo::ById> batch_of(const naive::Data& d) {
-  RewardBatch<double, gdpo::ById> batch{gdpo::view(d.rewards.data(), d.rows, d.channels),
+  RewardBatch<double, gdpo::ById> batch{gdpo::view(d.rewards.data(), d.rows, d.reward_count),
                                         gdpo::by_id(d.ids)};
   if (!d.valid.empty()) batch.valid = gdpo::view(d.valid);
   return batch;
@@ -62,19 +62,20 @@ bool same(const SelectedGroups& a, const SelectedGroups& b) {
          a.verdict == b.verdict && difference(a.group_std, b.group_std) == "" &&
          a.flat_in_sum_only == b.flat_in_sum_only && a.refill == b.refill && a.gave_up == b.gave_up;
 }
-GroupSelection random_settings(Random& random, int channels) {
+GroupSelection random_settings(Random& random, int reward_count) {
   GroupSelection s;
   s.flat_in = random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column});
-  s.column = random.below(channels);
+  s.column = random.below(reward_count);
   if (random.chance(0.6)) {
     Vector weights;
-    for (int c = 0; c < channels; ++c) weights.push_back(random.pick({1.0, 0.5, -2.0, 0.3, 0.0}));
+    for (int c = 0; c < reward_count; ++c)
+      weights.push_back(random.pick({1.0, 0.5, -2.0, 0.3, 0.0}));
     s.weights = weights;
   }
   s.missing.entry = random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Skip,
                                  gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
   s.missing.row = random.pick({gdpo::MissingRow::Exclude, gdpo::MissingRow::Keep});
-  if (random.chance(0.3)) s.gates = {{random.below(channels), random.below(channels), 0.5}};
+  if (random.chance(0.3)) s.gates = {{random.below(reward_count), random.below(reward_count), 0.5}};
   s.min_std = random.chance(0.3) ? 0.3 * random.uniform() : 0.0;
   s.top_p = random.chance(0.5) ? 0.05 + 0.95 * random.uniform() : 1.0;
   s.wanted = random.chance(0.5) ? random.below(8) : 0;
@@ -104,7 +105,7 @@ double naive_std(const naive::Data& d, const std::vector<int>& members, const Gr
     return std::sqrt(naive::detail::statistics(x).square / static_cast<naive::Real>(x.size() - 1));
   };
   const auto reward = [&](int i, int c) {
-    return static_cast<naive::Real>(d.rewards[at(i * d.channels + c)]);
+    return static_cast<naive::Real>(d.rewards[at(i * d.reward_count + c)]);
   };
   if (s.flat_in == FlatIn::Column) {
     const int c = static_cast<int>(s.column);
@@ -114,7 +115,7 @@ double naive_std(const naive::Data& d, const std::vector<int>& members, const Gr
     return static_cast<double>(std_of([&](int i) {
       naive::Real sum = 0;
       bool any = false;
-      for (int c = 0; c < d.channels; ++c) {
+      for (int c = 0; c < d.reward_count; ++c) {
         if (weight(c) == 0 || std::isnan(reward(i, c))) continue;
         sum += weight(c) * reward(i, c), any = true;
       }
@@ -122,7 +123,7 @@ double naive_std(const naive::Data& d, const std::vector<int>& members, const Gr
     }));
   }
   naive::Real square = 0;
-  for (int c = 0; c < d.channels; ++c) {
+  for (int c = 0; c < d.reward_count; ++c) {
     if (weight(c) == 0) continue;
     const naive::Real std = weight(c) * std_of([&](int i) { return reward(i, c); });
     square += std * std;
@@ -139,7 +140,7 @@ TEST_CASE("select_groups drops what the estimator's report calls degenerate", "[
     Random random(seed);
     const naive::Data d = any_batch(random);
     const auto batch = batch_of(d);
-    GroupSelection s = random_settings(random, d.channels);
+    GroupSelection s = random_settings(random, d.reward_count);
     s.min_std = 0, s.top_p = 1, s.wanted = 0;
     if (s.missing.entry == gdpo::MissingEntry::Propagate) s.missing = {};
     gdpo::Grpo grpo;
@@ -153,8 +154,8 @@ TEST_CASE("select_groups drops what the estimator's report calls degenerate", "[
     index_t expected_sum_only = 0;
     for (index_t g = 0; g < report.groups; ++g) {
       bool columns = true;
-      for (index_t c = 0; c < d.channels; ++c)
-        columns = columns && (!weighted(c) || report.channel_degenerate[at(g * d.channels + c)]);
+      for (index_t c = 0; c < d.reward_count; ++c)
+        columns = columns && (!weighted(c) || report.reward_degenerate[at(g * d.reward_count + c)]);
       const bool sum = report.degenerate[at(g)] != 0;
       const Verdict v = got.verdict[at(g)];
       if (v == Verdict::NotFinite) continue;
@@ -162,7 +163,7 @@ TEST_CASE("select_groups drops what the estimator's report calls degenerate", "[
       const bool is_flat = s.flat_in == FlatIn::Sum ? sum
                            : s.flat_in == FlatIn::EveryColumn
                                ? columns
-                               : report.channel_degenerate[at(g * d.channels + s.column)] != 0;
+                               : report.reward_degenerate[at(g * d.reward_count + s.column)] != 0;
       CHECK((v == Verdict::Flat || v == Verdict::Empty) == is_flat);
       flat += v == Verdict::Flat, kept += v == Verdict::Kept;
     }
@@ -191,14 +192,14 @@ TEST_CASE("select_groups drops the groups with an infinite reward", "[update]") 
     naive::Data d = random_batch(random, 1 + random.below(6), 5, 1 + random.below(3), 0);
     if (random.chance(0.5)) add_columns(random, d);
     const bool poison = random.chance(0.7);
-    const int row = random.below(d.rows), c = random.below(d.channels);
-    double& x = d.rewards[at(row * d.channels + c)];
+    const int row = random.below(d.rows), c = random.below(d.reward_count);
+    double& x = d.rewards[at(row * d.reward_count + c)];
     if (poison) x = random.pick({infinity, -infinity, missing});
     GroupSelection s = in(random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column}));
-    s.column = random.below(d.channels);
+    s.column = random.below(d.reward_count);
     s.missing.entry = gdpo::MissingEntry::Propagate;
     if (random.chance(0.3)) {
-      Vector weights(at(d.channels), 1.0);
+      Vector weights(at(d.reward_count), 1.0);
       weights[at(c)] = 0;
       s.weights = weights;
     }
@@ -222,7 +223,7 @@ TEST_CASE("select_groups computes the std of a group as its formula says", "[upd
     naive::Data d =
         random_batch(random, 1 + random.below(8), 6, 1 + random.below(4), random.pick({0.0, 0.2}));
     if (random.chance(0.5)) add_columns(random, d);
-    GroupSelection s = random_settings(random, d.channels);
+    GroupSelection s = random_settings(random, d.reward_count);
     s.gates = {}, s.missing = {}, s.min_std = 0;
     const SelectedGroups got = select_groups(batch_of(d), s);
     Vector expected;
@@ -240,7 +241,7 @@ TEST_CASE("select_groups: laws of the selection", "[update]") {
     Random random(seed);
     const naive::Data d = any_batch(random);
     const auto batch = batch_of(d);
-    const GroupSelection s = random_settings(random, d.channels);
+    const GroupSelection s = random_settings(random, d.reward_count);
     const SelectedGroups got = select_groups(batch, s);
     const index_t groups = batch.groups.count(d.rows);
 
@@ -311,7 +312,7 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
     INFO("seed " << seed);
     Random random(seed);
     const naive::Data d = any_batch(random);
-    GroupSelection s = random_settings(random, d.channels);
+    GroupSelection s = random_settings(random, d.reward_count);
     s.gates = {};
     const SelectedGroups got = select_groups(batch_of(d), s);
 
@@ -323,8 +324,8 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
       const std::size_t from = at(order[i]);
       shuffled.ids[i] = d.ids[from];
       if (!d.valid.empty()) shuffled.valid[i] = d.valid[from];
-      for (std::size_t c = 0; c < at(d.channels); ++c)
-        shuffled.rewards[i * at(d.channels) + c] = d.rewards[from * at(d.channels) + c];
+      for (std::size_t c = 0; c < at(d.reward_count); ++c)
+        shuffled.rewards[i * at(d.reward_count) + c] = d.rewards[from * at(d.reward_count) + c];
     }
     const SelectedGroups other = select_groups(batch_of(shuffled), s);
     CHECK(other.verdict == got.verdict);
@@ -333,11 +334,11 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
 
     naive::Data poisoned = d;
     for (int i = 0; i < d.rows; ++i) {
-      for (int c = 0; c < d.channels; ++c) {
+      for (int c = 0; c < d.reward_count; ++c) {
         const bool unread = !s.weights.empty() && s.weights[c] == 0 &&
                             !(s.flat_in == FlatIn::Column && s.column == c);
         if (unread || (!d.valid.empty() && d.valid[at(i)] == 0))
-          poisoned.rewards[at(i * d.channels + c)] = random.pick({missing, infinity, -7.0});
+          poisoned.rewards[at(i * d.reward_count + c)] = random.pick({missing, infinity, -7.0});
       }
     }
     CHECK(same(select_groups(batch_of(poisoned), s), got));
@@ -346,7 +347,7 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
     if (s.flat_in != FlatIn::Column && s.missing.entry != gdpo::MissingEntry::Propagate) {
       GroupSelection scaled = s;
       Vector weights;
-      for (int c = 0; c < d.channels; ++c)
+      for (int c = 0; c < d.reward_count; ++c)
         weights.push_back(4 * (s.weights.empty() ? 1.0 : s.weights[c]));
       scaled.weights = weights, scaled.min_std = 4 * s.min_std;
       CHECK(select_groups(batch_of(d), scaled).verdict == got.verdict);
@@ -359,16 +360,17 @@ TEST_CASE("select_groups keeps all of what it selected", "[update]") {
     INFO("seed " << seed);
     Random random(seed);
     const naive::Data d = any_batch(random);
-    GroupSelection s = random_settings(random, d.channels);
+    GroupSelection s = random_settings(random, d.reward_count);
     s.top_p = 1;
     const SelectedGroups got = select_groups(batch_of(d), s);
     Vector rewards, valid;
     for (const index_t i : got.rows) {
-      for (index_t c = 0; c < d.channels; ++c) rewards.push_back(d.rewards[at(i * d.channels + c)]);
+      for (index_t c = 0; c < d.reward_count; ++c)
+        rewards.push_back(d.rewards[at(i * d.reward_count + c)]);
       if (!d.valid.empty()) valid.push_back(d.valid[at(i)]);
     }
     RewardBatch<double, gdpo::ByOffsets<index_t>> again{
-        gdpo::view(rewards.data(), got.rows.size(), d.channels), gdpo::by_offsets(got.offsets)};
+        gdpo::view(rewards.data(), got.rows.size(), d.reward_count), gdpo::by_offsets(got.offsets)};
     if (!d.valid.empty()) again.valid = gdpo::view(valid);
     const SelectedGroups second = select_groups(again, s);
     CHECK(second.verdict == Verdicts(got.groups.size(), Verdict::Kept));
@@ -488,8 +490,8 @@ TEST_CASE("select_groups takes std for equal that differ by rounding alone", "[u
   for (std::uint64_t seed = 0; seed < rounds; ++seed) {
     INFO("seed " << seed);
     Random random(seed);
-    const int members = 3 + random.below(30), channels = 1 + random.below(3), groups = 10;
-    std::vector<Vector> first(at(channels));
+    const int members = 3 + random.below(30), reward_count = 1 + random.below(3), groups = 10;
+    std::vector<Vector> first(at(reward_count));
     for (Vector& column : first) {
       for (int k = 0; k < members; ++k)
         column.push_back(random.chance(0.5) ? 1.0 : random.pick({0.0, 0.1, 0.3}));
@@ -500,9 +502,9 @@ TEST_CASE("select_groups takes std for equal that differ by rounding alone", "[u
     for (int g = 0; g < groups; ++g) {
       std::vector<int> order;
       for (int k = 0; k < members; ++k) order.insert(order.begin() + random.below(k + 1), k);
-      const bool other_way = channels == 1 && random.chance(0.5);
+      const bool other_way = reward_count == 1 && random.chance(0.5);
       for (const int k : order) {
-        for (int c = 0; c < channels; ++c) {
+        for (int c = 0; c < reward_count; ++c) {
           const double x = first[at(c)][at(k)];
           rewards.push_back((g == large   ? 1 + 1e-9
                              : g == small ? 1 - 1e-9
@@ -513,9 +515,9 @@ TEST_CASE("select_groups takes std for equal that differ by rounding alone", "[u
     }
     GroupSelection by = in(random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column}));
     Vector weights;
-    for (int c = 0; c < channels; ++c) weights.push_back(random.pick({1.0, 0.3, 0.7}));
+    for (int c = 0; c < reward_count; ++c) weights.push_back(random.pick({1.0, 0.3, 0.7}));
     by.weights = weights;
-    const auto batch = groups_of(rewards, channels, members);
+    const auto batch = groups_of(rewards, reward_count, members);
     const Vector stds = select_groups(batch, by).group_std;
     for (int g = 1; g < groups; ++g) {
       if (g != large && g != small && g - 1 != large && g - 1 != small)

@@ -363,12 +363,12 @@ TEST_CASE("update::Step merges the reports of micro-batches in their order", "[u
   // Of other rewards: refused, and nothing else was.
   Step<> two = step_of_three();
   gdpo::GroupReport other = report_of(rewards[0], ids[0]);
-  other.channels.resize(2);
+  other.rewards.resize(2);
   two.add(0, loss_of(three_rows()[0], two.normalizer()), report_of(rewards[0], ids[0]));
   two.add(1, loss_of(three_rows()[1], two.normalizer()), other);
   two.add(2, loss_of(three_rows()[2], two.normalizer()));
   CHECK(message_of([&] { two.finish(); }) ==
-        of_finish + "gdpo::merge: b.channels: given 2 rewards; needed: 1, as in a");
+        of_finish + "gdpo::merge: b.rewards: given 2 rewards; needed: 1, as in a");
 }
 
 TEST_CASE("update::Step: what a rank's work throws all ranks throw in finish()", "[update]") {

@@ -12,7 +12,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
                  const RewardReader<T, Groups, sums_first>& reader, EstimatorScratch& work,
                  GroupReport& r) {
   using Order = typename Groups::Order;
-  const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1],
+  const index_t rows = batch.rewards.extent[0], reward_count = batch.rewards.extent[1],
                 groups = batch.groups.count(rows);
   const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[as_size(i)]); };
   const auto unused = [&](index_t i) { return batch.valid && batch.valid(i) == 0; };
@@ -29,13 +29,13 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     r.excluded_rows += !unused(i) && state(i) == RowState::Excluded;
   }
 
-  r.channels.assign(as_size(channels), ChannelReport{});
-  r.channel_degenerate.resize(as_size(groups * channels));
-  r.channel_std.resize(as_size(groups * channels));
-  for (index_t c = 0; c < channels; ++c) {
+  r.rewards.assign(as_size(reward_count), RewardReport{});
+  r.reward_degenerate.resize(as_size(groups * reward_count));
+  r.reward_group_std.resize(as_size(groups * reward_count));
+  for (index_t c = 0; c < reward_count; ++c) {
     bool read = false;
-    for (const index_t channel : work.channels) read = read || channel == c;
-    ChannelReport& channel = r.channels[as_size(c)];
+    for (const index_t used : work.used_rewards) read = read || used == c;
+    RewardReport& reward = r.rewards[as_size(c)];
     work.raw.clear();
     for (index_t g = 0; g < groups; ++g) {
       double low = math::infinity, high = -math::infinity;
@@ -53,14 +53,14 @@ void fill_report(const RewardBatch<T, Groups>& batch,
         }
         work.raw.push_back(value);
       }
-      channel.known_groups += low <= high;
-      channel.flat_groups += low == high;
-      r.channel_degenerate[as_size(g * channels + c)] = !(low < high);
-      r.channel_std[as_size(g * channels + c)] =
+      reward.known_groups += low <= high;
+      reward.flat_groups += low == high;
+      r.reward_degenerate[as_size(g * reward_count + c)] = !(low < high);
+      r.reward_group_std[as_size(g * reward_count + c)] =
           std_or_nan(moments_of(Order{}, work.raw.data() + offset, nullptr,
                                 static_cast<index_t>(work.raw.size() - offset)));
     }
-    channel.values = moments(work.raw);
+    reward.values = moments(work.raw);
   }
 
   r.group_std.resize(as_size(groups));

@@ -30,7 +30,7 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   void weighted_sums(const Row& row, index_t n, double* scratch, double* sums,
                      double* magnitudes) const {
     constexpr int P = side_by_side<1>;
-    const index_t packed_rows = !scratch || work_.channels.empty() ? 0 : n - n % P;
+    const index_t packed_rows = !scratch || work_.used_rewards.empty() ? 0 : n - n % P;
     if (packed_rows > 0) {
       lane_sums([&](int p, index_t k) { return row(k * P + p); }, packed_rows / P, scratch, sums,
                 magnitudes);
@@ -48,10 +48,10 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   template <int P = side_by_side<1>, class Row>
   void lane_sums(const Row& row, index_t members, double* scratch, double* sums,
                  double* magnitudes) const {
-    const index_t channels = static_cast<index_t>(work_.channels.size());
-    with_lanes(lanes_of(channels), [&](auto lanes) {
+    const index_t reward_count = static_cast<index_t>(work_.used_rewards.size());
+    with_lanes(lanes_of(reward_count), [&](auto lanes) {
       constexpr int L = decltype(lanes)::value, rows = (std::min)(P, side_by_side<L>);
-      for (index_t first = 0; first < channels; first += L) {
+      for (index_t first = 0; first < reward_count; first += L) {
         for (int p = 0; p < P; p += rows) {
           load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first,
                               scratch);
@@ -77,7 +77,7 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     // A copy: as far as the compiler knows, the stores below could change batch_.
     const View<const T, 2> rewards = batch_.rewards;
     const index_t lanes =
-        (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
+        (std::min<index_t>)(L, static_cast<index_t>(work_.used_rewards.size()) - first);
     const bool whole = stored_.dense && lanes == L;
     // A full load of an incomplete block reads on into the next row, so in the last row it is not
     // used.
@@ -103,17 +103,17 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   }
 
  private:
-  /// Fills in lane_weights: each block of channel_weights, padded with 0 to L lanes, once for
+  /// Fills in lane_weights: each block of reward_weights, padded with 0 to L lanes, once for
   /// every row that goes side by side.
   static void spread_weights(EstimatorScratch& work) {
-    const index_t channels = static_cast<index_t>(work.channels.size());
-    const int L = lanes_of(channels), rows = rows_side_by_side(L);
+    const index_t reward_count = static_cast<index_t>(work.used_rewards.size());
+    const int L = lanes_of(reward_count), rows = rows_side_by_side(L);
     work.lane_weights.clear();
-    for (index_t first = 0; first < channels; first += L) {
+    for (index_t first = 0; first < reward_count; first += L) {
       for (int c = 0; c < L * rows; ++c) {
-        const index_t channel = first + c % L;
-        work.lane_weights.push_back(channel < channels ? work.channel_weights[as_size(channel)]
-                                                       : 0.0);
+        const index_t reward = first + c % L;
+        work.lane_weights.push_back(reward < reward_count ? work.reward_weights[as_size(reward)]
+                                                          : 0.0);
       }
     }
   }
@@ -122,7 +122,7 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L,
                               double* target) const {
     for (int j = 0; j < L; ++j)
-      target[j] = j < lanes ? (*this)(row, work_.channels[as_size(first + j)]) : 0.0;
+      target[j] = j < lanes ? (*this)(row, work_.used_rewards[as_size(first + j)]) : 0.0;
   }
 };
 

@@ -116,7 +116,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
         std::fill_n(work_.terms.data(), members_ * 8, 0.0);
         const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
         for (index_t j = 0; j < lanes; ++j) {
-          add_terms(first + j, call_.work.channel_weights[as_size(first + j)],
+          add_terms(first + j, call_.work.reward_weights[as_size(first + j)],
                     work_.terms.data() + j, 8);
         }
         for (index_t k = 0; k < members_; ++k) {
@@ -174,7 +174,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
                                  work_.magnitudes.data());
     } else {
       for (index_t k = 0; k < members_; ++k)
-        x[k] = call_.reader(row(k), call_.work.channels[as_size(c)]);
+        x[k] = call_.reader(row(k), call_.work.used_rewards[as_size(c)]);
     }
   }
 

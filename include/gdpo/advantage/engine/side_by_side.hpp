@@ -32,7 +32,7 @@ struct GroupCall {
         singleton(e.singleton),
         reader(reads),
         work(scratch),
-        columns(sums_first ? 1 : static_cast<index_t>(scratch.channels.size())) {}
+        columns(sums_first ? 1 : static_cast<index_t>(scratch.used_rewards.size())) {}
 };
 
 /// What the fast path did with a group.
@@ -63,7 +63,7 @@ class SideBySide {
         longest_(static_cast<index_t>(scratch.column.size())),
         end_(end),
         lanes_(lanes_of(call.columns)),
-        possible_(!call.batch.valid && !call.work.channels.empty()) {}
+        possible_(!call.batch.valid && !call.work.used_rewards.empty()) {}
 
   /// Number of doubles of scratch for groups of at most `members` members.
   static std::size_t scratch_for(std::size_t members) {

@@ -36,22 +36,22 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
                    const CheckGroups& check_groups) {
   using contract::text;
   contract::check_extents(function, "rewards", 2, batch.rewards.extent);
-  const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1];
+  const index_t rows = batch.rewards.extent[0], reward_count = batch.rewards.extent[1];
   const auto check_finite = [function](const contract::Text& name, double value) {
     if (math::not_finite(value)) contract::fail(function, name, text(value), "a finite number");
   };
   check_groups(function, rows);
-  if (!e.weights.empty() && e.weights.size() != channels) {
+  if (!e.weights.empty() && e.weights.size() != reward_count) {
     contract::fail(function, "weights", text(e.weights.size()) + " weights",
-                   "one for each of the " + text(channels) + " rewards, or none");
+                   "one for each of the " + text(reward_count) + " rewards, or none");
   }
   for (index_t c = 0; c < e.weights.size(); ++c)
     check_finite("weights[" + text(c) + "]", e.weights[c]);
   for (const Gate& gate : e.gates) {
     for (const index_t c : {gate.reward, gate.given}) {
-      if (c < 0 || c >= channels) {
+      if (c < 0 || c >= reward_count) {
         contract::fail(function, "gates", "reward " + text(c),
-                       "a reward from 0 to " + text(channels - 1));
+                       "a reward from 0 to " + text(reward_count - 1));
       }
     }
     check_fields(function, "gates", gate);
@@ -65,9 +65,9 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
       contract::fail(function, "penalty.reward", text(e.penalty.reward),
                      "-1: with SumThenNormalize the penalty is on the sum");
     }
-    if (!sums_first && (e.penalty.reward < 0 || e.penalty.reward >= channels)) {
+    if (!sums_first && (e.penalty.reward < 0 || e.penalty.reward >= reward_count)) {
       contract::fail(function, "penalty.reward", text(e.penalty.reward),
-                     "the reward that carries the penalty, from 0 to " + text(channels - 1) +
+                     "the reward that carries the penalty, from 0 to " + text(reward_count - 1) +
                          ": with NormalizeThenSum each reward is standardized by itself");
     }
   }

@@ -10,11 +10,11 @@ namespace detail {
 /// rewards, penalty. Construction checks the call. sums_first: as in RewardRules.
 template <class T, class Groups, bool sums_first>
 class RewardReader {
-  struct Channels {
+  struct UsedRewards {
     const EstimatorScratch& work;
-    index_t size() const { return static_cast<index_t>(work.channels.size()); }
-    index_t operator()(index_t j) const { return work.channels[as_size(j)]; }
-    double weight(index_t j) const { return work.channel_weights[as_size(j)]; }
+    index_t size() const { return static_cast<index_t>(work.used_rewards.size()); }
+    index_t operator()(index_t j) const { return work.used_rewards[as_size(j)]; }
+    double weight(index_t j) const { return work.reward_weights[as_size(j)]; }
   };
 
  public:
@@ -24,22 +24,22 @@ class RewardReader {
       : batch_(batch),
         function_(function),
         work_(work),
-        rules_(batch.rewards, batch.penalty, Channels{work}, e) {
+        rules_(batch.rewards, batch.penalty, UsedRewards{work}, e) {
     check_rewards<sums_first>(function, batch, e, [&](const char* name, index_t rows) {
       batch.groups.check(name, rows);
     });
     check_counts(function, batch);
-    work.channels.clear();
-    work.channel_weights.clear();
+    work.used_rewards.clear();
+    work.reward_weights.clear();
     for (index_t c = 0; c < batch.rewards.extent[1]; ++c) {
       const double weight = e.weights.empty() ? 1.0 : e.weights[c];
       if (weight == 0) continue;  // the reward is not read, so NaN in it changes no bit
-      work.channels.push_back(c);
-      work.channel_weights.push_back(weight);
+      work.used_rewards.push_back(c);
+      work.reward_weights.push_back(weight);
     }
     stored_.plain = rules_.plain();
     stored_.dense = stored_.plain && batch.rewards.stride[1] == 1 &&
-                    static_cast<index_t>(work.channels.size()) == batch.rewards.extent[1];
+                    static_cast<index_t>(work.used_rewards.size()) == batch.rewards.extent[1];
     stored_.packed = batch.rewards.stride[0] == batch.rewards.extent[1];
   }
 
@@ -70,7 +70,8 @@ class RewardReader {
   /// when it inlines this into fill_report.
   GDPO_NOINLINE double weighted_sum(index_t row, double& magnitude) const {
     const auto read = [&](index_t first, index_t lanes, double* x) {
-      for (index_t j = 0; j < lanes; ++j) x[j] = (*this)(row, work_.channels[as_size(first + j)]);
+      for (index_t j = 0; j < lanes; ++j)
+        x[j] = (*this)(row, work_.used_rewards[as_size(first + j)]);
     };
     return rules_.weighted_sum(row, read, magnitude);
   }
@@ -93,7 +94,7 @@ class RewardReader {
   const RewardBatch<T, Groups>& batch_;
   const char* function_;
   const EstimatorScratch& work_;
-  RewardRules<T, Column, Channels, sums_first> rules_;
+  RewardRules<T, Column, UsedRewards, sums_first> rules_;
   struct {
     bool plain = false;   // no setting changes a stored reward
     bool dense = false;   // plain, and all rewards are read, which are next to each other in a row

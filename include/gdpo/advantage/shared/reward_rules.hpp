@@ -26,23 +26,23 @@ GDPO_INLINE double settled(const Missing& missing, double value) {
 
 /// How the settings of an estimator read the rewards.
 /// sums_first: the penalty is on the weighted sum; otherwise on the reward that it names. PerRow:
-/// a column of the batch. Channels: the size() rewards whose weight is not 0; channels(j) is the
-/// column of the j-th of them in the array, weight(j) its weight.
-template <class T, class PerRow, class Channels, bool sums_first>
+/// a column of the batch. UsedRewards: the size() rewards whose weight is not 0; used_rewards(j) is
+/// the index of the j-th of them in a row of the array, weight(j) its weight.
+template <class T, class PerRow, class UsedRewards, bool sums_first>
 struct RewardRules {
   View<const T, 2> rewards;
   PerRow penalties;
-  Channels channels;
+  UsedRewards used_rewards;
   Missing missing;
   penalty::Row penalty;
   List<Gate, 16> gates;
 
   template <class Estimator>
-  RewardRules(View<const T, 2> reward_array, const PerRow& row_penalties,
-              const Channels& used_channels, const Estimator& e)
+  RewardRules(View<const T, 2> reward_array, const PerRow& row_penalties, const UsedRewards& used,
+              const Estimator& e)
       : rewards(reward_array),
         penalties(row_penalties),
-        channels(used_channels),
+        used_rewards(used),
         missing(e.missing),
         penalty(e.penalty),
         gates(e.gates) {}
@@ -74,7 +74,7 @@ struct RewardRules {
   /// Number of products in a weighted sum, the penalty included, from which its rounding can
   /// come.
   GDPO_CALLS_ANY
-  GDPO_INLINE index_t terms() const { return channels.size() + (penalty.coef != 0 ? 1 : 0); }
+  GDPO_INLINE index_t terms() const { return used_rewards.size() + (penalty.coef != 0 ? 1 : 0); }
 
   /// Reward c of a row after gates; NaN where it is missing. stored: the number in the array.
   GDPO_DEVICE double gated(double stored, index_t row, index_t c) const {
@@ -104,12 +104,12 @@ struct RewardRules {
 
   /// The weighted sum of a row over the rewards that are there, minus the penalty. The terms of a
   /// block of 8 rewards are added as a tree. NaN: the row is excluded, or a NaN flows. magnitude:
-  /// the sum of the |terms|. read(first, lanes, x) writes the rewards channels(first) ..
-  /// channels(first + lanes - 1) of the row to x.
+  /// the sum of the |terms|. read(first, lanes, x) writes the rewards used_rewards(first) ..
+  /// used_rewards(first + lanes - 1) of the row to x.
   GDPO_CALLS_ANY
   template <class Read>
   GDPO_DEVICE double weighted_sum(index_t row, const Read& read, double& magnitude) const {
-    const index_t n = channels.size();
+    const index_t n = used_rewards.size();
     double sum = 0;
     index_t absent = 0;
     magnitude = 0;
@@ -123,7 +123,7 @@ struct RewardRules {
           if (skips() && math::is_nan(values[j])) {
             ++absent;
           } else {
-            term = math::mul(channels.weight(first + j), values[j]);
+            term = math::mul(used_rewards.weight(first + j), values[j]);
           }
         }
         terms[j] = term;

@@ -40,7 +40,7 @@ GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(
 }
 
 /// One call of advantages_into with a constrained estimator.
-/// It works on two arrays of the workspace, (N), in double: `channel` has the values of one term,
+/// It works on two arrays of the workspace, (N), in double: `term_values` has those of one term,
 /// `mixed` the sum of the terms so far.
 template <class Exec, class T, class Groups, class Estimator>
 class ConstrainedCall {
@@ -66,7 +66,7 @@ class ConstrainedCall {
     // The constructor checks shapes and settings, before anything else reads them.
     Reader(function, batch, estimator_, inner_);
     work_.mixed.assign(rows(), 0.0);
-    work_.channel.resize(rows());
+    work_.term_values.resize(rows());
     work_.violations.resize(rows());
   }
 
@@ -177,14 +177,14 @@ class ConstrainedCall {
   index_t group_count() const { return batch_.groups.count(size()); }
   bool is_used(index_t i) const { return !batch_.valid || batch_.valid(i) != 0; }
 
-  // One term: fills `channel`.
+  // One term: fills `term_values`.
 
-  /// channel = the advantages that `e` gives to the caller's batch.
+  /// term_values = the advantages that `e` gives to the caller's batch.
   template <class E>
   void primary(const E& e) {
-    advantages_into(exec_, batch_, e, gdpo::view(work_.channel), workspace_, report_);
+    advantages_into(exec_, batch_, e, gdpo::view(work_.term_values), workspace_, report_);
   }
-  /// channel = the advantages that `e` gives to the violations of c.
+  /// term_values = the advantages that `e` gives to the violations of c.
   template <class E>
   void violations(const Constraint& c, const E& e) {
     fill_violations(c);
@@ -192,11 +192,12 @@ class ConstrainedCall {
     column_batch.penalty = {};
     if (column_batch.baseline)
       column_batch.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
-    advantages_into(exec_, column_batch, for_one_column(e), gdpo::view(work_.channel), workspace_);
+    advantages_into(exec_, column_batch, for_one_column(e), gdpo::view(work_.term_values),
+                    workspace_);
   }
-  /// mixed += factor * channel.
+  /// mixed += factor * term_values.
   void add(double factor) {
-    for_rows([&](std::size_t i) { work_.mixed[i] += math::mul(factor, work_.channel[i]); });
+    for_rows([&](std::size_t i) { work_.mixed[i] += math::mul(factor, work_.term_values[i]); });
   }
   /// The caller's batch with other rewards. values: (N, columns).
   Inner batch_of(const std::vector<double>& values, index_t columns) const {
@@ -216,12 +217,12 @@ class ConstrainedCall {
 
   // Sums before the renormalization.
 
-  /// mixed += factor * channel, with the sum of the |terms| and the state of each row. A row is in
-  /// the statistics of the renormalization if it is in those of one of the terms.
+  /// mixed += factor * term_values, with the sum of the |terms| and the state of each row. A row is
+  /// in the statistics of the renormalization if it is in those of one of the terms.
   void add_combined(double factor, bool first) {
     if (first) work_.states.assign(rows(), static_cast<unsigned char>(RowState::Excluded));
     for_rows([&](std::size_t i) {
-      const double term = math::mul(factor, work_.channel[i]);
+      const double term = math::mul(factor, work_.term_values[i]);
       work_.mixed[i] += term;
       work_.magnitudes[i] += math::abs(term);
       const unsigned char state = inner_.row_state[i];

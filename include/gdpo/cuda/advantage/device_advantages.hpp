@@ -71,7 +71,7 @@ class AdvantagesCall {
     const index_t rows = call_.rows, numbers = rows * call_.columns;
     call_.combined = scratch.template take<double>(rows);
     const bool can_miss = call_.rules.excludes() && !std::is_integral_v<Stored>;
-    const bool no_reward = call_.rules.excludes() && call_.rules.channels.size() == 0;
+    const bool no_reward = call_.rules.excludes() && call_.rules.used_rewards.size() == 0;
     if (call_.valid || can_miss || no_reward)
       call_.state = scratch.template take<unsigned char>(rows);
     if (call_.columns > columns_at_once) call_.magnitudes = scratch.template take<double>(rows);

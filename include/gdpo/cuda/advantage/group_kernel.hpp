@@ -23,24 +23,24 @@ using gdpo::detail::Rule;
 
 /// The rewards whose weight is not 0, with their weights. They are held by value, so that a kernel
 /// argument can contain them. Without given weights, every reward has weight 1.
-struct DeviceChannels {
+struct DeviceUsedRewards {
   index_t count = 0;
   bool all = true;  ///< no weights were given
-  unsigned char channel[List<double>::capacity] = {};
+  unsigned char reward[List<double>::capacity] = {};
   double weights[List<double>::capacity] = {};
 
-  DeviceChannels(const List<double>& given, index_t channels)
-      : count(channels), all(given.empty()) {
+  DeviceUsedRewards(const List<double>& given, index_t reward_count)
+      : count(reward_count), all(given.empty()) {
     if (all) return;
     count = 0;
-    for (index_t c = 0; c < channels; ++c) {
+    for (index_t c = 0; c < reward_count; ++c) {
       if (given[c] == 0) continue;
-      channel[count] = static_cast<unsigned char>(c);
+      reward[count] = static_cast<unsigned char>(c);
       weights[count++] = given[c];
     }
   }
   GDPO_INLINE index_t size() const { return count; }
-  GDPO_INLINE index_t operator()(index_t j) const { return all ? j : channel[j]; }
+  GDPO_INLINE index_t operator()(index_t j) const { return all ? j : reward[j]; }
   GDPO_INLINE double weight(index_t j) const { return all ? 1.0 : weights[j]; }
 };
 
@@ -89,7 +89,7 @@ struct DeviceCall {
   static constexpr bool reads_external =
       gdpo::detail::reads_external_v<Baseline> || gdpo::detail::reads_external_v<Scale>;
   using Order = typename Groups::Order;
-  using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceChannels, sums_first>;
+  using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceUsedRewards, sums_first>;
   using Batch = RewardBatch<T, Groups>;
 
   Rules rules;
@@ -129,16 +129,16 @@ struct DeviceCall {
   template <class Given, class Estimator>
   DeviceCall(const char* function, const Given& batch, const Estimator& e)
       : rules(rewards_of(batch.rewards), column_of(function, batch, &Given::penalty),
-              DeviceChannels(e.weights, batch.rewards.extent[1]), e),
+              DeviceUsedRewards(e.weights, batch.rewards.extent[1]), e),
         groups(batch.groups, batch.rewards.extent[0]),
         baseline(e.baseline),
         scale(e.scale),
         singleton(e.singleton),
         rows(batch.rewards.extent[0]),
         group_count(batch.groups.count(rows)),
-        columns(sums_first ? 1 : rules.channels.size()),
+        columns(sums_first ? 1 : rules.used_rewards.size()),
         plain(rules.plain()),
-        in_vectors(plain && rules.channels.all && is_in_vectors(rules.rewards)),
+        in_vectors(plain && rules.used_rewards.all && is_in_vectors(rules.rewards)),
         valid(column_of(function, batch, &Given::valid)),
         tokens(column_of(function, batch, &Given::tokens)),
         external(column_of(function, batch, &Given::baseline)) {
@@ -176,12 +176,12 @@ struct DeviceCall {
     if constexpr (sums_first) {
       return combined[row];
     } else {
-      return load(rules.rewards(row, rules.channels(c)));
+      return load(rules.rewards(row, rules.used_rewards(c)));
     }
   }
   /// Returns reward j of a row after gates, penalty and the rule for missing rewards.
   GDPO_DEVICE double reward(index_t row, index_t j) const {
-    const index_t c = rules.channels(j);
+    const index_t c = rules.used_rewards(j);
     const double stored = load(rules.rewards(row, c));
     return plain ? stored : rules.adjusted(rules.gated(stored, row, c), row, c);
   }
@@ -193,7 +193,7 @@ struct DeviceCall {
       for (int j = 0; j < columns_at_once; ++j) x[j] = load(stored.value[j]);
     } else if (plain) {
       for (int j = 0; j < columns_at_once; ++j)
-        x[j] = j < n ? load(rules.rewards(row, rules.channels(first + j))) : 0.0;
+        x[j] = j < n ? load(rules.rewards(row, rules.used_rewards(first + j))) : 0.0;
     } else {
       for (int j = 0; j < columns_at_once; ++j) x[j] = 0;
       GDPO_ROLLED for (int j = 0; j < n; ++j) {
@@ -211,7 +211,7 @@ struct DeviceCall {
   }
   GDPO_INLINE bool missing(double x) const { return rules.skips() && math::is_nan(x); }
   GDPO_INLINE double column_weight(index_t c) const {
-    return sums_first ? 1.0 : rules.channels.weight(c);
+    return sums_first ? 1.0 : rules.used_rewards.weight(c);
   }
 
   /// Returns what the policies see of column c of the group that begins at place `begin`, before a
@@ -373,7 +373,7 @@ class ColumnValues {
   }
   GDPO_INLINE void load_some(index_t first, int n) {
     if constexpr (Call::consecutive && !Call::sums_first) {
-      const auto* reward = &call.rules.rewards(first, call.rules.channels(column));
+      const auto* reward = &call.rules.rewards(first, call.rules.used_rewards(column));
       const index_t step = call.rules.rewards.stride[0];
       for (int i = 0; i < members_at_once; ++i, reward += step)
         loaded[i] = i < n ? load(*reward) : 0.0;

@@ -44,9 +44,9 @@ class SpreadReader {
   /// The rewards with a weight, each by itself.
   GroupSpread of_columns(index_t g) {
     GroupSpread all;
-    for (std::size_t j = 0; j < work_.channels.size(); ++j) {
-      const index_t c = work_.channels[j];
-      all.add(stat(g, [&](index_t i) { return reader_(i, c); }), work_.channel_weights[j]);
+    for (std::size_t j = 0; j < work_.used_rewards.size(); ++j) {
+      const index_t c = work_.used_rewards[j];
+      all.add(stat(g, [&](index_t i) { return reader_(i, c); }), work_.reward_weights[j]);
     }
     return all;
   }
@@ -69,7 +69,7 @@ class SpreadReader {
     GroupSpread one;
     one.add(sums, 1.0);
     // A product and a sum for each term; a reward of weight 1 alone is what is stored.
-    const bool stored = work_.channels.size() == 1 && work_.channel_weights[0] == 1.0;
+    const bool stored = work_.used_rewards.size() == 1 && work_.reward_weights[0] == 1.0;
     if (!stored)
       one.value_rounding = math::mul(2.0 * static_cast<double>(reader_.terms()) * 0x1p-53, largest);
     return one;

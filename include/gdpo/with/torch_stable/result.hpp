@@ -101,7 +101,7 @@ struct MakeFlags {
   MakeFlags(GroupReport& r, index_t degenerate, index_t canceled_groups) : report(r) {
     const auto groups = static_cast<std::size_t>((std::max<index_t>)(r.groups, 0));
     r.degenerate.assign(groups, 0);
-    r.channel_degenerate.assign(groups * r.channels.size(), 0);
+    r.reward_degenerate.assign(groups * r.rewards.size(), 0);
     const auto within = [](index_t n, std::size_t most) {
       return (std::min)(static_cast<std::size_t>((std::max<index_t>)(n, 0)), most);
     };
@@ -112,8 +112,8 @@ struct MakeFlags {
   /// Flags `set` groups of reward c: the equal ones, those that are alive, and then the canceled
   /// ones in turns with the other rewards, so that in each some reward still differs.
   void set_next(std::size_t c, index_t set) {
-    const std::size_t groups = report.degenerate.size(), rewards = report.channels.size();
-    const auto flag = [&](std::size_t g) { report.channel_degenerate[g * rewards + c] = 1; };
+    const std::size_t groups = report.degenerate.size(), rewards = report.rewards.size();
+    const auto flag = [&](std::size_t g) { report.reward_degenerate[g * rewards + c] = 1; };
     for (std::size_t g = 0; g < equal && set > 0; ++g, --set) flag(g);
     for (std::size_t g = equal + canceled; g < groups && set > 0; ++g, --set) flag(g);
     for (std::size_t n = 0; n < canceled && set > 0; ++n, ++next, --set)
@@ -127,20 +127,20 @@ template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, Gro
 void for_each_number(R&& r, const F& f) {
   for (const auto& count : gdpo::detail::report_counts) f("", count.name, r.*count.member);
   constexpr bool reads = !std::is_const_v<std::remove_reference_t<R>>;
-  const std::size_t rewards = r.channels.size();
+  const std::size_t rewards = r.rewards.size();
   index_t degenerate = flags_set(r.degenerate, 1, 0), canceled = gdpo::detail::canceled_groups(r);
   f("", "degenerate_groups", degenerate), f("", "canceled_groups", canceled);
   std::optional<MakeFlags> flags;
   if constexpr (reads) flags.emplace(r, degenerate, canceled);
   for (const auto& [name, member] : gdpo::detail::report_moments)
     for_each_moment(name, r.*member, f);
-  for (std::size_t c = 0; c < r.channels.size(); ++c) {
-    const std::string name = "channels." + std::to_string(c);
-    auto& channel = r.channels[c];
-    for_each_moment((name + ".values").c_str(), channel.values, f);
-    f(name.c_str(), ".known_groups", channel.known_groups);
-    f(name.c_str(), ".flat_groups", channel.flat_groups);
-    degenerate = flags_set(r.channel_degenerate, rewards, c);
+  for (std::size_t c = 0; c < r.rewards.size(); ++c) {
+    const std::string name = "rewards." + std::to_string(c);
+    auto& reward = r.rewards[c];
+    for_each_moment((name + ".values").c_str(), reward.values, f);
+    f(name.c_str(), ".known_groups", reward.known_groups);
+    f(name.c_str(), ".flat_groups", reward.flat_groups);
+    degenerate = flags_set(r.reward_degenerate, rewards, c);
     f(name.c_str(), ".degenerate_groups", degenerate);
     if constexpr (reads) flags->set_next(c, degenerate);
   }
@@ -173,7 +173,7 @@ void read_numbers(const char* function, const char* name, const Tensor& tensor, 
 /// A report of that many rewards.
 inline GroupReport report_of(std::int64_t rewards) {
   GroupReport report;
-  report.channels.resize(static_cast<std::size_t>(rewards));
+  report.rewards.resize(static_cast<std::size_t>(rewards));
   return report;
 }
 /// The report whose numbers a tensor holds, with what follows from them.
