@@ -12,8 +12,8 @@ namespace resolution {
 /// A condition on a reward: it counts only where another reward reaches a threshold. It is 0 unless
 /// r_given >= at_least.
 struct Condition {
-  std::size_t reward;  ///< column of the reward that depends
-  std::size_t given;   ///< column of the reward that it depends on
+  std::size_t reward;  ///< the reward that depends
+  std::size_t given;   ///< the reward that it depends on
   double at_least;     ///< threshold
 };
 

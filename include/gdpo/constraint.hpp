@@ -43,24 +43,24 @@
 ///     merge(metrics, metrics)                  adds the sums of micro-batches or ranks
 ///     PidLagrangian pid(gains, {limits})       the controller: one multiplier for each limit
 ///     pid.update({sums and counts})            moves the multipliers, once a step
-///     pid.constraints({columns})               what an estimator needs
+///     pid.constraints({rewards})               what an estimator needs
 ///     Constrained{estimator, placement, constraints}   an estimator under constraints
 ///     pid.move(c, limit)                       another limit during a run
 ///     pid.state(), pid.restore(state)          checkpoints; limits are this program's
 ///     AdaptiveKl{target, horizon}              the KL controller of verl and OpenRLHF
 ///
 /// **Inputs.** rewards (N, C) as in gdpo/advantages.hpp; a NaN is a missing reward, handled as the
-/// estimator says. A constraint has a column, and a limit and a scale in the reward's units, by
+/// estimator says. A constraint has a reward, and a limit and a scale in the reward's units, by
 /// `calibrate()` or by hand (SetPoint). On several ranks `update` needs the sums and counts of all.
 /// A sum that is not finite or a count of 0 leaves that multiplier as it is.
 ///
 /// **Cost.** `measure` is O(N), `update` O(m) for m constraints; neither allocates. A constrained
-/// estimator costs one call of the estimator, and one on a single column for each multiplier above
+/// estimator costs one call of the estimator, and one on a single reward for each multiplier above
 /// 0. With a workspace it allocates nothing after the first call. Every execution tag gives the
 /// same bits.
 ///
 /// **Errors.** gdpo::invalid_input, before anything is written, for settings and limits out of
-/// range, columns that do not exist, shapes that do not fit, a baseline without a spread, and a
+/// range, rewards that do not exist, shapes that do not fit, a baseline without a spread, and a
 /// checkpoint that is cut or altered. Measurements never throw because of their data.
 ///
 /// **Read on.** include/gdpo/constraint/README.md: placements, published rules as settings, rules

@@ -513,7 +513,7 @@ struct Rewards {
     const real x = gated(row, c);
     return std::isnan(x) && s.missing.entry == gdpo::MissingEntry::Zero ? 0 : x;
   }
-  Spread of_column(const Indices& group, index_t c) const {
+  Spread of_reward(const Indices& group, index_t c) const {
     std::vector<real> x;
     for (const index_t row : group) {
       if (used(row) && !(skips() && std::isnan((*this)(row, c)))) x.push_back((*this)(row, c));
@@ -540,23 +540,24 @@ Selection judged(const Rewards& rewards, const std::vector<Indices>& groups,
   const gdpo::update::GroupSelection& s = rewards.s;
   Selection all;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    Spread columns;
+    Spread by_reward;
     for (index_t c = 0; c < rewards.reward_count; ++c) {
       if (rewards.weight(c) == 0) continue;
-      const Spread column = rewards.of_column(groups[g], c);
+      const Spread one_reward = rewards.of_reward(groups[g], c);
       const real w = static_cast<real>(rewards.weight(c));
-      columns.any = columns.any || column.any, columns.flat = columns.flat && column.flat;
-      columns.unknown = columns.unknown || column.unknown;
-      columns.variance += w * w * column.variance;
+      by_reward.any = by_reward.any || one_reward.any,
+      by_reward.flat = by_reward.flat && one_reward.flat;
+      by_reward.unknown = by_reward.unknown || one_reward.unknown;
+      by_reward.variance += w * w * one_reward.variance;
     }
     const Spread sum = rewards.of_sum(groups[g]);
-    Spread one = s.flat_in == FlatIn::EveryColumn ? columns
-                 : s.flat_in == FlatIn::Column    ? rewards.of_column(groups[g], s.column)
+    Spread one = s.flat_in == FlatIn::EveryReward ? by_reward
+                 : s.flat_in == FlatIn::Reward    ? rewards.of_reward(groups[g], s.reward)
                                                   : sum;
     if (s.flat_in == FlatIn::Given) one.flat = given[g] != 0;
-    const bool unknown = columns.unknown || one.unknown;
+    const bool unknown = by_reward.unknown || one.unknown;
     all.std.push_back(unknown ? static_cast<real>(nan) : std::sqrt(one.variance));
-    if (sum.any && !sum.unknown && sum.flat && !(columns.flat || columns.unknown))
+    if (sum.any && !sum.unknown && sum.flat && !(by_reward.flat || by_reward.unknown))
       ++all.flat_in_sum_only;
     all.verdict.push_back(!one.any   ? Verdict::Empty
                           : unknown  ? Verdict::NotFinite
@@ -597,7 +598,7 @@ void select_groups(Trial& t) {
   const auto number = [&](index_t usual) {
     return t.in.hostile(10) ? odd_extent(t.in, usual) : usual;
   };
-  s.column = number(0);
+  s.reward = number(0);
   s.wanted = number(t.in.below(4)), s.max_attempts = number(t.in.below(3));
   const index_t attempt = number((s.max_attempts > 0) + t.in.below(s.max_attempts == 1 ? 1 : 2));
   s.min_std = t.in.hostile(12) ? odd_number(t.in) : t.in.pick({0.0, 0.3, 0.7});
@@ -607,7 +608,7 @@ void select_groups(Trial& t) {
   const auto given = t.filled<unsigned char, 1>({count}, [&] { return t.in.below(2); });
   s.given = given.view();
   t.need(s.flat_in != FlatIn::Given || (given.sound() && given.extent(0) == count), "given");
-  t.need(s.flat_in != FlatIn::Column || (s.column >= 0 && s.column < rewards.extent(1)), "column");
+  t.need(s.flat_in != FlatIn::Reward || (s.reward >= 0 && s.reward < rewards.extent(1)), "reward");
   t.need(s.min_std >= 0 && std::isfinite(s.min_std), "min_std");
   t.need(s.top_p > 0 && s.top_p <= 1, "top_p");
   t.need(s.wanted >= 0 && s.max_attempts >= 0, "wanted and max_attempts");
@@ -622,7 +623,7 @@ void select_groups(Trial& t) {
     members = groups_of(groups, rows);
     for (index_t c = 0; c < read.reward_count && s.missing.entry == gdpo::MissingEntry::Reject;
          ++c) {
-      const bool is_read = read.weight(c) != 0 || (s.flat_in == FlatIn::Column && s.column == c);
+      const bool is_read = read.weight(c) != 0 || (s.flat_in == FlatIn::Reward && s.reward == c);
       for (index_t i = 0; is_read && i < rows; ++i)
         t.need(!read.used(i) || !std::isnan(read.gated(i, c)), "rewards that are all there");
     }

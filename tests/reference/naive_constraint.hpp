@@ -56,8 +56,8 @@ inline Settings primary(const Constrained& c, const Data& d) {
   return e;
 }
 
-/// The estimator of one column of violations: without weights, gates and penalty, which belong to
-/// the rewards. For a single column both orders of sum and normalization agree, except that
+/// The estimator of one reward, the violations: without weights, gates and penalty, which belong to
+/// the rewards. For a single reward both orders of sum and normalization agree, except that
 /// NormalizeThenSum never counts a missing value as a sum of 0.
 inline Settings of_violations(Settings e) {
   e.combine = Combine::NormalizeThenSum;
@@ -67,17 +67,16 @@ inline Settings of_violations(Settings e) {
   return e;
 }
 
-inline Data with_columns(const Data& d, const std::vector<std::vector<double>>& columns,
+inline Data with_rewards(const Data& d, const std::vector<std::vector<double>>& added,
                          bool keep_rewards) {
   Data joined = d;
   joined.rewards.clear();
   for (int i = 0; i < d.rows; ++i) {
     for (int c = 0; keep_rewards && c < d.reward_count; ++c)
       joined.rewards.push_back(d.rewards[detail::at(i * d.reward_count + c)]);
-    for (const std::vector<double>& column : columns)
-      joined.rewards.push_back(column[detail::at(i)]);
+    for (const std::vector<double>& reward : added) joined.rewards.push_back(reward[detail::at(i)]);
   }
-  joined.reward_count = static_cast<int>(columns.size()) + (keep_rewards ? d.reward_count : 0);
+  joined.reward_count = static_cast<int>(added.size()) + (keep_rewards ? d.reward_count : 0);
   return joined;
 }
 
@@ -104,23 +103,23 @@ inline bool counts(const Settings& e, const Data& d, int i) {
 
 namespace detail {
 
-/// The violations as columns of rewards. With need_primary, a row that the primary rewards exclude
-/// has NaN there, so that its violations do not bring it back.
+/// The violations as rewards. With need_primary, a row that the primary rewards exclude has NaN
+/// there, so that its violations do not bring it back.
 inline std::vector<std::vector<double>> violations(const Constrained& c, const Settings& e,
                                                    const Data& d, bool need_primary) {
-  std::vector<std::vector<double>> columns;
+  std::vector<std::vector<double>> added;
   for (const Constraint& k : c.constraints) {
-    columns.push_back(violations(e, d, k));
+    added.push_back(violations(e, d, k));
     for (int i = 0; need_primary && i < d.rows; ++i) {
-      if (!counts(e, d, i)) columns.back()[at(i)] = std::nan("");
+      if (!counts(e, d, i)) added.back()[at(i)] = std::nan("");
     }
   }
-  return columns;
+  return added;
 }
-/// The estimator on the columns [R | v] with weights [first * w | -others * lambda].
+/// The estimator on the rewards [R | v] with weights [first * w | -others * lambda].
 inline Result as_rewards(const Constrained& c, Settings e, const Data& d, Real first, Real others,
                          bool need_primary) {
-  const Data joined = with_columns(d, violations(c, e, d, need_primary), true);
+  const Data joined = with_rewards(d, violations(c, e, d, need_primary), true);
   for (double& w : e.weights) w = static_cast<double>(first * w);
   for (const Constraint& k : c.constraints)
     e.weights.push_back(static_cast<double>(-others * k.lambda));
@@ -166,7 +165,7 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
   }
   for (const Constraint& k : c.constraints) {
     const std::vector<double> v = violations(e, d, k);
-    s = advantages(of_violations(before), with_columns(d, {v}, false));
+    s = advantages(of_violations(before), with_rewards(d, {v}, false));
     error += others * k.lambda * s.sensitivity;
     present.emplace_back();
     for (int i = 0; i < d.rows; ++i) {
@@ -207,7 +206,7 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
   last.baseline = Baseline::None;
   last.scale = Scale::None;
   last.entry = Entry::Skip, last.row = Row::Exclude;
-  Result result = advantages(last, with_columns(d, {column}, false));
+  Result result = advantages(last, with_rewards(d, {column}, false));
   for (Real& a : result.advantages) a = std::isinf(a) ? nan : a;
   result.sensitivity *= 1 + error;
   return result;
@@ -221,7 +220,7 @@ inline Result mixed(const Constrained& c, const Settings& e, const Data& d, cons
   for (Real& x : a.advantages) x *= first;
   for (const Constraint& k : c.constraints) {
     const Result v =
-        advantages(of_violations(other), with_columns(d, {violations(e, d, k)}, false));
+        advantages(of_violations(other), with_rewards(d, {violations(e, d, k)}, false));
     const Real times = k.lambda;
     Real largest = 1;
     for (int i = 0; i < d.rows; ++i) {

@@ -35,14 +35,14 @@ namespace gdpo {
 /// missing too. The condition reads the array as it is, whatever gates stand on `given`. Several
 /// gates on one reward must all be passed.
 struct Gate {
-  index_t reward = 0,   ///< Column of the reward that is gated.
-      given = 0;        ///< Column of the condition; its weight may be 0.
+  index_t reward = 0,   ///< The reward that is gated.
+      given = 0;        ///< The reward of the condition; its weight may be 0.
   double at_least = 0;  ///< The least value of the condition, in units of that reward; not NaN.
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("reward", s.reward, gdpo::at_least(0), "column of the reward that is gated");
-    field("given", s.given, gdpo::at_least(0), "column of the condition");
+    field("reward", s.reward, gdpo::at_least(0), "the reward that is gated");
+    field("given", s.given, gdpo::at_least(0), "the reward of the condition");
     field("at_least", s.at_least, anything(), "the least value of the condition");
   }
 };

@@ -114,7 +114,7 @@ namespace penalty {
 struct Row {
   double coef = 0;  ///< In units of the reward per nat, finite; 0: off, and the column is not read.
   /// What carries the penalty. With SumThenNormalize it must be -1, the weighted sum. With
-  /// NormalizeThenSum it is the column of one reward, since each is standardized by itself.
+  /// NormalizeThenSum it is one reward, since each is standardized by itself.
   index_t reward = -1;
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

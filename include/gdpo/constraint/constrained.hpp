@@ -25,7 +25,7 @@ GDPO_BEGIN_NAMESPACE
 /// primary reward gets the advantage of its violations alone; under Composite, which subtracts
 /// violations from the primary reward, it stays excluded.
 ///
-/// **Groups of one.** `singleton` applies to the column of each constraint by itself: Error throws
+/// **Groups of one.** `singleton` applies to the reward of each constraint by itself: Error throws
 /// if a group has a single sample of a constrained reward.
 ///
 /// **Report.** GroupReport describes the primary rewards, but `degenerate` the final advantages.
@@ -33,7 +33,7 @@ GDPO_BEGIN_NAMESPACE
 /// further rewards behind those of the batch; GroupReport::to_map and diagnose() need names for
 /// these too. `Workspace::sums()` are those of the last call of the estimator inside.
 ///
-/// Errors: `invalid_input` for a column, multiplier, limit or scale out of range, for a reward that
+/// Errors: `invalid_input` for a reward, multiplier, limit or scale out of range, for a reward that
 /// cannot carry the violations (Composite), and what the call of the estimator itself throws.
 template <class Estimator = Gdpo, class Placement = placement::FixedScale>
 struct Constrained {
@@ -63,7 +63,7 @@ constexpr bool computes_advantages_v<Constrained<Estimator, Placement>> = true;
 static_assert(std::is_trivially_copyable_v<Constrained<>>, "estimators are kernel arguments");
 
 /// The long form of `advantages` (advantage/advantages.hpp) for a constrained estimator.
-/// It costs one call of the estimator for the primary rewards, and one call on a single column for
+/// It costs one call of the estimator for the primary rewards, and one call on a single reward for
 /// each active constraint. Every exec gives the same bits. Computed in double and rounded once to
 /// R, the scalar of out: (N). It allocates only what the workspace (and the report) lack.
 template <class Exec, class T, class Groups, class Estimator, class Placement, class R>

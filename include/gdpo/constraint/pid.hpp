@@ -179,7 +179,7 @@ class PidLagrangian {
 
   /// The constraints as the estimator Constrained takes them: the current multipliers, with the
   /// limits and scales of the set-points.
-  /// rewards: (m); entry c is the column of the reward that constraint c limits.
+  /// rewards: (m); entry c is the reward that constraint c limits.
   /// signal: what counts as the violation of one sample.
   /// Errors: `invalid_input` for another number of rewards, and for a controller that is fed with
   /// errors, because it has no limits.
@@ -187,7 +187,7 @@ class PidLagrangian {
                                    Signal signal = Signal::Linear) const {
     if (rewards.size() != size()) {
       contract::fail("gdpo::PidLagrangian::constraints", "rewards",
-                     contract::text(rewards.size()) + " columns",
+                     contract::text(rewards.size()) + " rewards",
                      "one for each of the " + contract::text(size()) + " constraints");
     }
     if (takes_errors_) {

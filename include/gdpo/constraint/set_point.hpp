@@ -107,7 +107,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(LambdaNorm) {
 
 /// A constraint on one reward of the batch, with its current multiplier.
 struct Constraint {
-  index_t reward = 0;  ///< Column of the constrained reward.
+  index_t reward = 0;  ///< The constrained reward.
   double lambda = 0;   ///< Multiplier, at least 0. At 0 this constraint does not read the reward.
   double limit = 0;    ///< Limit of the reward, in the reward's units.
   /// Unit of the violation, in the reward's units: the standard deviation of the baseline
@@ -119,7 +119,7 @@ struct Constraint {
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("reward", s.reward, at_least(0), "column of the constrained reward");
+    field("reward", s.reward, at_least(0), "the constrained reward");
     field("lambda", s.lambda, at_least(0), "multiplier; 0: the reward is not read");
     field("limit", s.limit, finite(), "limit of the reward, in its units");
     field("scale", s.scale, more_than(0).with_note("its inverse too"), "unit of the violation");

@@ -19,21 +19,22 @@ enum class FlatIn : unsigned char {
   /// that varies even if the sum does not. It keeps one kind of group from which GDPO learns
   /// nothing: where standardized rewards cancel, as two of the same weight with a constant sum do.
   /// `Given` with GroupReport::degenerate drops those too.
-  EveryColumn,
+  EveryReward,
   /// A group is flat if the weighted sum of its rewards is. This fits GRPO. DAPO (arXiv 2503.14476,
   /// eq. 11) and ms-swift (dynamic_sample) filter so.
   Sum,
-  /// A group is flat if the reward `column` is, whatever its weight (verl's filter_groups.metric
-  /// with the name of a reward, such as acc; its seq_reward and seq_final_reward are sums).
-  Column,
+  /// A group is flat if the reward that `reward` names is, whatever its weight (verl's
+  /// filter_groups.metric with the name of a reward, such as acc; its seq_reward and
+  /// seq_final_reward are sums).
+  Reward,
   /// A group is flat if the caller's flag for it, `given`, is not 0; nothing else decides.
   Given
 };
 /// The enumerators of FlatIn with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(FlatIn) {
   using E = Enumerator<FlatIn>;
-  return std::array{E{"every_column", FlatIn::EveryColumn}, E{"sum", FlatIn::Sum},
-                    E{"column", FlatIn::Column}, E{"given", FlatIn::Given}};
+  return std::array{E{"every_reward", FlatIn::EveryReward}, E{"sum", FlatIn::Sum},
+                    E{"reward", FlatIn::Reward}, E{"given", FlatIn::Given}};
 }
 
 /// What select_groups() does when its last attempt has fewer groups than wanted.
@@ -57,8 +58,8 @@ enum class Verdict : unsigned char {
   /// No used row has a value: the group has no rows, or all are unused or lack their rewards.
   Empty,
   /// A used row has an infinite reward, or one that is NaN under MissingEntry::Propagate, among
-  /// those with a weight or in `column`; or the std is too large for a double. The advantages of
-  /// such a group would be NaN.
+  /// those with a weight or in the one that `reward` names; or the std is too large for a double.
+  /// The advantages of such a group would be NaN.
   NotFinite,
   Flat,       ///< Flat, as `flat_in` says.
   SmallStd,   ///< Not flat, but the std is at most `min_std`, which is above 0.
@@ -69,8 +70,8 @@ enum class Verdict : unsigned char {
 /// The settings of select_groups(). Give it the weights, gates and missing of the estimator, so
 /// that both see the same rewards.
 struct GroupSelection {
-  FlatIn flat_in = FlatIn::EveryColumn;  ///< Where a group must vary.
-  index_t column = 0;                    ///< The reward that FlatIn::Column looks at.
+  FlatIn flat_in = FlatIn::EveryReward;  ///< Where a group must vary.
+  index_t reward = 0;                    ///< The reward that FlatIn::Reward looks at.
   /// (groups) Not 0: the group is flat. Read by FlatIn::Given alone, and for example
   /// `gdpo::view(report.degenerate)` of a GroupReport.
   View<const unsigned char, 1> given{};
@@ -86,7 +87,7 @@ struct GroupSelection {
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
     field("flat_in", s.flat_in, "where a group must vary");
-    field("column", s.column, finite(), "the reward that FlatIn::Column looks at");
+    field("reward", s.reward, finite(), "the reward that FlatIn::Reward looks at");
     field("given", s.given, "flags of flat groups, for FlatIn::Given");
     field("weights", s.weights, "those of the estimator");
     field("gates", s.gates, "those of the estimator");
@@ -111,7 +112,7 @@ struct SelectedGroups {
   std::vector<Verdict> verdict;   ///< (groups of the batch) What was found about each.
   std::vector<double> group_std;  ///< (groups of the batch) The std, as select_groups() has it.
   /// Groups that are flat in the weighted sum, but vary in a reward: FlatIn::Sum drops them, and
-  /// FlatIn::EveryColumn keeps them.
+  /// FlatIn::EveryReward keeps them.
   index_t flat_in_sum_only = 0;
   index_t refill = 0;    ///< How many groups are missing to `wanted`: the prompts to sample.
   bool gave_up = false;  ///< This was the last attempt, and too few groups passed.
@@ -130,8 +131,8 @@ inline void check_selection(const char* function, const update::GroupSelection& 
   using contract::fail, contract::text;
   using update::FlatIn;
   check_fields(function, "", settings);
-  if (settings.flat_in == FlatIn::Column && (settings.column < 0 || settings.column >= rewards)) {
-    fail(function, "column", text(settings.column),
+  if (settings.flat_in == FlatIn::Reward && (settings.reward < 0 || settings.reward >= rewards)) {
+    fail(function, "reward", text(settings.reward),
          "one of " + text(rewards) + " rewards, counted from 0");
   }
   if (settings.flat_in == FlatIn::Given) {
@@ -194,8 +195,8 @@ namespace update {
 /// differ by no more than rounding can make: those of {0, 0, 0, 1, 0} and {1, 0, 0, 0, 0} do.
 ///
 /// The std of a group has ddof 1, and is 0 for fewer than two values and NaN under
-/// Verdict::NotFinite. With FlatIn::Sum and Given it is that of the weighted sum, with Column that
-/// of the reward. With EveryColumn it is sqrt(sum_c w_c^2 std_c^2), the std that the sum would have
+/// Verdict::NotFinite. With FlatIn::Sum and Given it is that of the weighted sum, with Reward that
+/// of the reward. With EveryReward it is sqrt(sum_c w_c^2 std_c^2), the std that the sum would have
 /// if its rewards were uncorrelated: it does not cancel where the sum does.
 ///
 /// Sampling until the batch is full, at most max_attempts times:
@@ -242,15 +243,15 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
   SelectedGroups s;
   std::vector<double> rounding;  // of each std
   for (index_t g = 0; g < groups; ++g) {
-    const detail::GroupSpread columns = spreads.of_columns(g), sum = spreads.of_sum(g);
-    detail::GroupSpread judged = settings.flat_in == FlatIn::EveryColumn ? columns
-                                 : settings.flat_in == FlatIn::Column
-                                     ? spreads.of_column(g, settings.column)
+    const detail::GroupSpread by_reward = spreads.of_rewards(g), sum = spreads.of_sum(g);
+    detail::GroupSpread judged = settings.flat_in == FlatIn::EveryReward ? by_reward
+                                 : settings.flat_in == FlatIn::Reward
+                                     ? spreads.of_reward(g, settings.reward)
                                      : sum;
     if (settings.flat_in == FlatIn::Given) judged.flat = settings.given(g) != 0;
     const double std = judged.std();
-    const bool unknown = columns.unknown || judged.unknown || math::not_finite(std);
-    s.flat_in_sum_only += sum.any && sum.flat && !columns.flat;
+    const bool unknown = by_reward.unknown || judged.unknown || math::not_finite(std);
+    s.flat_in_sum_only += sum.any && sum.flat && !by_reward.flat;
     rounding.push_back(judged.rounding());
     const bool is_small = settings.min_std > 0 && std - rounding.back() <= settings.min_std;
     s.group_std.push_back(unknown ? math::nan() : std);

@@ -108,7 +108,7 @@ TEST_CASE("constrained advantages by offsets, with empty groups, and in groups o
 }
 
 TEST_CASE("constrained advantages have the same bits on every target", "[placement][exec]") {
-  // With about three rows per group, one column is work for three threads, and four columns are
+  // With about three rows per group, one reward is work for three threads, and four rewards are
   // work for the whole pool.
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     Random random(seed);
@@ -205,9 +205,9 @@ TEST_CASE("constrained advantages with policies of the caller's own", "[placemen
   }
   const auto groups = gdpo::groups_of(8);
   const gdpo::Constraint constraint{1, 0.5, 0.5};
-  const auto batch_of = [&](const std::vector<double>& values, index_t columns,
+  const auto batch_of = [&](const std::vector<double>& values, index_t reward_count,
                             const std::vector<double>& baseline) {
-    gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(values.data(), rows, columns),
+    gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(values.data(), rows, reward_count),
                                                     groups};
     batch.baseline = gdpo::view(baseline);
     return batch;

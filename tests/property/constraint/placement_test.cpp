@@ -372,7 +372,7 @@ TEST_CASE("the report is of the primary rewards, but for the groups that say not
   }
 }
 
-TEST_CASE("what is not read changes no bit: columns without weight, gate or multiplier",
+TEST_CASE("what is not read changes no bit: rewards without weight, gate or multiplier",
           "[placement][poison]") {
   int poisoned = 0;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
@@ -598,7 +598,7 @@ TEST_CASE("Composite of sums is the estimator on rewards and violations, bit for
       }
       weights.push_back(-k.lambda);
     }
-    c.data = naive::with_columns(c.data, v, true);
+    c.data = naive::with_rewards(c.data, v, true);
     c.constraints.clear();
     visit_estimator([&](auto& e) { e.weights = weights; }, c.estimator);
     CHECK(difference_but_nan(got, run(c)) == "");
@@ -651,8 +651,8 @@ TEST_CASE("AdvantageMix is mix_into of the advantages of its parts, bit for bit"
     INFO("seed " << seed);
     Case c = random_case(random);
     c.naive.placement = naive::Placement::AdvantageMix;
-    // mix_into gets the advantages of one column of violations. In an estimator of sums that keeps
-    // rows without rewards, a missing violation would be a sum of 0.
+    // mix_into gets the advantages of one reward, the violations. In an estimator of sums that
+    // keeps rows without rewards, a missing violation would be a sum of 0.
     const naive::Settings& e = c.naive.estimator;
     if (e.combine == naive::Combine::SumThenNormalize && e.row == naive::Row::Keep) continue;
     const std::vector<double> got = run(c), primary = run_primary(c);
@@ -660,7 +660,7 @@ TEST_CASE("AdvantageMix is mix_into of the advantages of its parts, bit for bit"
     for (const naive::Constraint& k : c.naive.constraints) {
       Case one{c.estimator,
                {},
-               naive::with_columns(c.data, {naive::violations(e, c.data, k)}, false),
+               naive::with_rewards(c.data, {naive::violations(e, c.data, k)}, false),
                {}};
       visit_estimator(
           [&](auto& of_one) {

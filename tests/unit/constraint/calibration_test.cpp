@@ -162,7 +162,7 @@ TEST_CASE("calibrated set-points reach the constraints of a controller", "[calib
     CHECK(constraints[k].signal == gdpo::Signal::Hinge);
   }
   CHECK(pid.constraints({2, 1})[0].signal == gdpo::Signal::Linear);
-  CHECK(message_of([&] { pid.constraints({2}); }).find("rewards: given 1 columns") !=
+  CHECK(message_of([&] { pid.constraints({2}); }).find("rewards: given 1 rewards") !=
         std::string::npos);
 }
 

@@ -208,7 +208,7 @@ TEST_CASE("more rewards than weights can name", "[errors][constraint]") {
   CHECK(run(64, gdpo::placement::FixedScale{}, {on(1)}) == "no error");
   CHECK(run(63, gdpo::placement::Composite{}, {on(1)}) == "no error");
   CHECK(run(63, gdpo::placement::Composite{}, {on(1), on(2)}) ==
-        at + "constraints: given 63 rewards and 2 constraints; needed: at most 64 columns together "
+        at + "constraints: given 63 rewards and 2 constraints; needed: at most 64 rewards together "
              "with "
              "placement::Composite");
 }

@@ -309,12 +309,12 @@ TEST_CASE("a controller's constraints have its multipliers and limits") {
   }
   CHECK(pid.constraints({0, 1})[0].signal == gdpo::Signal::Linear);
   CHECK(message_of([&] { pid.constraints({1}); }) ==
-        "gdpo::PidLagrangian::constraints: rewards: given 1 columns; needed: one for each of the 2 "
+        "gdpo::PidLagrangian::constraints: rewards: given 1 rewards; needed: one for each of the 2 "
         "constraints");
   CHECK(message_of([&] {
           pid.constraints({1, 2, 3});
         }) ==
-        "gdpo::PidLagrangian::constraints: rewards: given 3 columns; needed: one for each of the 2 "
+        "gdpo::PidLagrangian::constraints: rewards: given 3 rewards; needed: one for each of the 2 "
         "constraints");
 
   for (const gdpo::index_t none : {-1, 2}) {

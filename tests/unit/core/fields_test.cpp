@@ -402,8 +402,8 @@ TEST_CASE("settings: steps of training", "[fields]") {
   settings(update::PackSettings{}, {{"oversize", "refuse | alone"}});
   settings(update::cost::Attention{}, {{"linear", least_0}, {"quadratic", least_0}});
   settings(update::GroupSelection{},
-           {{"flat_in", "every_column | sum | column | given"},
-            {"column", "an integer"},
+           {{"flat_in", "every_reward | sum | reward | given"},
+            {"reward", "an integer"},
             {"missing.entry", "skip | zero | propagate | reject"},
             {"missing.row", "exclude | exclude_unscored | keep"},
             {"missing.infinite", "propagate | missing | nan_to_num | reject"},

@@ -64,8 +64,8 @@ bool same(const SelectedGroups& a, const SelectedGroups& b) {
 }
 GroupSelection random_settings(Random& random, int reward_count) {
   GroupSelection s;
-  s.flat_in = random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column});
-  s.column = random.below(reward_count);
+  s.flat_in = random.pick({FlatIn::EveryReward, FlatIn::Sum, FlatIn::Reward});
+  s.reward = random.below(reward_count);
   if (random.chance(0.6)) {
     Vector weights;
     for (int c = 0; c < reward_count; ++c)
@@ -107,8 +107,8 @@ double naive_std(const naive::Data& d, const std::vector<int>& members, const Gr
   const auto reward = [&](int i, int c) {
     return static_cast<naive::Real>(d.rewards[at(i * d.reward_count + c)]);
   };
-  if (s.flat_in == FlatIn::Column) {
-    const int c = static_cast<int>(s.column);
+  if (s.flat_in == FlatIn::Reward) {
+    const int c = static_cast<int>(s.reward);
     return static_cast<double>(std_of([&](int i) { return reward(i, c); }));
   }
   if (s.flat_in == FlatIn::Sum) {
@@ -153,17 +153,18 @@ TEST_CASE("select_groups drops what the estimator's report calls degenerate", "[
     REQUIRE(got.verdict.size() == at(report.groups));
     index_t expected_sum_only = 0;
     for (index_t g = 0; g < report.groups; ++g) {
-      bool columns = true;
+      bool by_reward = true;
       for (index_t c = 0; c < d.reward_count; ++c)
-        columns = columns && (!weighted(c) || report.reward_degenerate[at(g * d.reward_count + c)]);
+        by_reward =
+            by_reward && (!weighted(c) || report.reward_degenerate[at(g * d.reward_count + c)]);
       const bool sum = report.degenerate[at(g)] != 0;
       const Verdict v = got.verdict[at(g)];
       if (v == Verdict::NotFinite) continue;
-      expected_sum_only += sum && !columns;
+      expected_sum_only += sum && !by_reward;
       const bool is_flat = s.flat_in == FlatIn::Sum ? sum
-                           : s.flat_in == FlatIn::EveryColumn
-                               ? columns
-                               : report.reward_degenerate[at(g * d.reward_count + s.column)] != 0;
+                           : s.flat_in == FlatIn::EveryReward
+                               ? by_reward
+                               : report.reward_degenerate[at(g * d.reward_count + s.reward)] != 0;
       CHECK((v == Verdict::Flat || v == Verdict::Empty) == is_flat);
       flat += v == Verdict::Flat, kept += v == Verdict::Kept;
     }
@@ -195,8 +196,8 @@ TEST_CASE("select_groups drops the groups with an infinite reward", "[update]") 
     const int row = random.below(d.rows), c = random.below(d.reward_count);
     double& x = d.rewards[at(row * d.reward_count + c)];
     if (poison) x = random.pick({infinity, -infinity, missing});
-    GroupSelection s = in(random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column}));
-    s.column = random.below(d.reward_count);
+    GroupSelection s = in(random.pick({FlatIn::EveryReward, FlatIn::Sum, FlatIn::Reward}));
+    s.reward = random.below(d.reward_count);
     s.missing.entry = gdpo::MissingEntry::Propagate;
     if (random.chance(0.3)) {
       Vector weights(at(d.reward_count), 1.0);
@@ -204,7 +205,7 @@ TEST_CASE("select_groups drops the groups with an infinite reward", "[update]") 
       s.weights = weights;
     }
     const bool used = d.valid.empty() || d.valid[at(row)] != 0,
-               read = s.weights.empty() || (s.flat_in == FlatIn::Column && s.column == c);
+               read = s.weights.empty() || (s.flat_in == FlatIn::Reward && s.reward == c);
     const SelectedGroups got = select_groups(batch_of(d), s);
     index_t g = 0;
     for (const auto& group : d.groups()) {
@@ -336,7 +337,7 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
     for (int i = 0; i < d.rows; ++i) {
       for (int c = 0; c < d.reward_count; ++c) {
         const bool unread = !s.weights.empty() && s.weights[c] == 0 &&
-                            !(s.flat_in == FlatIn::Column && s.column == c);
+                            !(s.flat_in == FlatIn::Reward && s.reward == c);
         if (unread || (!d.valid.empty() && d.valid[at(i)] == 0))
           poisoned.rewards[at(i * d.reward_count + c)] = random.pick({missing, infinity, -7.0});
       }
@@ -344,7 +345,7 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
     CHECK(same(select_groups(batch_of(poisoned), s), got));
 
     // Powers of two change no bit of the decision.
-    if (s.flat_in != FlatIn::Column && s.missing.entry != gdpo::MissingEntry::Propagate) {
+    if (s.flat_in != FlatIn::Reward && s.missing.entry != gdpo::MissingEntry::Propagate) {
       GroupSelection scaled = s;
       Vector weights;
       for (int c = 0; c < d.reward_count; ++c)
@@ -423,14 +424,14 @@ TEST_CASE("select_groups: a filter on the sum drops what GDPO learns from", "[up
                        1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0,  //
                        1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0};
   const auto batch = groups_of(rewards, 3, 4);
-  const SelectedGroups by_column = select_groups(batch),
+  const SelectedGroups by_reward = select_groups(batch),
                        by_sum = select_groups(batch, in(FlatIn::Sum));
-  CHECK(by_column.verdict == Verdicts{Verdict::Kept, Verdict::Flat, Verdict::Kept});
+  CHECK(by_reward.verdict == Verdicts{Verdict::Kept, Verdict::Flat, Verdict::Kept});
   CHECK(by_sum.verdict == Verdicts{Verdict::Flat, Verdict::Flat, Verdict::Kept});
-  CHECK(by_column.flat_in_sum_only == 1);
+  CHECK(by_reward.flat_in_sum_only == 1);
   CHECK(by_sum.flat_in_sum_only == 1);
   // Two rewards with a std of 1/2 each: sqrt(1/4 + 1/4).
-  CHECK(by_column.group_std[0] == std::sqrt(0.5));
+  CHECK(by_reward.group_std[0] == std::sqrt(0.5));
   CHECK(by_sum.group_std[0] == 0);
 
   // In group 0 the two standardized rewards cancel, so GDPO learns nothing there: its report says.
@@ -441,13 +442,13 @@ TEST_CASE("select_groups: a filter on the sum drops what GDPO learns from", "[up
   given.given = gdpo::view(std::as_const(report.degenerate));
   CHECK(select_groups(batch, given).groups == Indices{2});
 
-  GroupSelection column = in(FlatIn::Column);
-  column.column = 1;
-  CHECK(select_groups(batch, column).groups == Indices{0, 2});
-  column.column = 2;
-  CHECK(select_groups(batch, column).groups.empty());
-  column.column = 0, column.weights = {0, 1, 0};  // the weight of the column does not matter
-  CHECK(select_groups(batch, column).groups == Indices{0, 2});
+  GroupSelection reward = in(FlatIn::Reward);
+  reward.reward = 1;
+  CHECK(select_groups(batch, reward).groups == Indices{0, 2});
+  reward.reward = 2;
+  CHECK(select_groups(batch, reward).groups.empty());
+  reward.reward = 0, reward.weights = {0, 1, 0};  // the weight of the reward does not matter
+  CHECK(select_groups(batch, reward).groups == Indices{0, 2});
 }
 
 TEST_CASE("select_groups: sums that differ by rounding alone are equal", "[update]") {
@@ -492,10 +493,10 @@ TEST_CASE("select_groups takes std for equal that differ by rounding alone", "[u
     Random random(seed);
     const int members = 3 + random.below(30), reward_count = 1 + random.below(3), groups = 10;
     std::vector<Vector> first(at(reward_count));
-    for (Vector& column : first) {
+    for (Vector& reward : first) {
       for (int k = 0; k < members; ++k)
-        column.push_back(random.chance(0.5) ? 1.0 : random.pick({0.0, 0.1, 0.3}));
-      column[0] = 1, column[1] = 0;
+        reward.push_back(random.chance(0.5) ? 1.0 : random.pick({0.0, 0.1, 0.3}));
+      reward[0] = 1, reward[1] = 0;
     }
     const int large = random.below(groups), small = (large + 1 + random.below(groups - 1)) % groups;
     Vector rewards;
@@ -513,7 +514,7 @@ TEST_CASE("select_groups takes std for equal that differ by rounding alone", "[u
         }
       }
     }
-    GroupSelection by = in(random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column}));
+    GroupSelection by = in(random.pick({FlatIn::EveryReward, FlatIn::Sum, FlatIn::Reward}));
     Vector weights;
     for (int c = 0; c < reward_count; ++c) weights.push_back(random.pick({1.0, 0.3, 0.7}));
     by.weights = weights;
@@ -588,7 +589,7 @@ TEST_CASE("select_groups: groups without anything to compare", "[update]") {
   const Verdicts expected{Verdict::Empty, Verdict::Flat, Verdict::Flat, Verdict::Empty};
   CHECK(select_groups(batch).verdict == expected);
   CHECK(select_groups(batch, in(FlatIn::Sum)).verdict == expected);
-  CHECK(select_groups(batch, in(FlatIn::Column)).verdict == expected);
+  CHECK(select_groups(batch, in(FlatIn::Reward)).verdict == expected);
   CHECK(select_groups(batch).group_std == Vector{0, 0, 0, 0});
   CHECK(select_groups(batch).offsets == Indices{0});
 
@@ -609,7 +610,7 @@ TEST_CASE("select_groups: groups without anything to compare", "[update]") {
   weightless.weights = {0};
   CHECK(select_groups(batch, weightless).verdict == Verdicts(4, Verdict::Empty));
 
-  // Two rows that have no reward in common: nothing to compare in a column, but their sums differ.
+  // Two rows that have no reward in common: nothing to compare in a reward, but their sums differ.
   const Vector apart{1, missing, missing, 2};
   CHECK(select_groups(groups_of(apart, 2, 2)).verdict == Verdicts{Verdict::Flat});
   CHECK(select_groups(groups_of(apart, 2, 2), in(FlatIn::Sum)).verdict == Verdicts{Verdict::Kept});
@@ -622,8 +623,8 @@ TEST_CASE("select_groups: groups without anything to compare", "[update]") {
 TEST_CASE("select_groups reads gates as the estimators do", "[update]") {
   // Reward 1 counts only where reward 0 is at least 1: the group is then flat in reward 1.
   const Vector rewards{0, 1, 0, 0, 0, 1};
-  GroupSelection s = in(FlatIn::Column);
-  s.column = 1;
+  GroupSelection s = in(FlatIn::Reward);
+  s.reward = 1;
   CHECK(select_groups(groups_of(rewards, 2, 3), s).groups == Indices{0});
   s.gates = {{1, 0, 1.0}};
   CHECK(select_groups(groups_of(rewards, 2, 3), s).groups.empty());
@@ -729,11 +730,11 @@ TEST_CASE("select_groups refuses settings out of their range", "[update]") {
     CHECK_THAT(message,
                Catch::Matchers::ContainsSubstring("needed: a finite number of at least 0"));
   }
-  for (const index_t column : {index_t{-1}, index_t{1}}) {
-    CHECK(refused([&](GroupSelection& s) { s.flat_in = FlatIn::Column, s.column = column; }) ==
-          f + "column: given " + std::to_string(column) +
+  for (const index_t reward : {index_t{-1}, index_t{1}}) {
+    CHECK(refused([&](GroupSelection& s) { s.flat_in = FlatIn::Reward, s.reward = reward; }) ==
+          f + "reward: given " + std::to_string(reward) +
               "; needed: one of 1 rewards, counted from 0");
-    CHECK(refused([&](GroupSelection& s) { s.column = column; }) == "no error");  // not read
+    CHECK(refused([&](GroupSelection& s) { s.reward = reward; }) == "no error");  // not read
   }
   CHECK(refused([](GroupSelection& s) { s.flat_in = FlatIn::Given; }) ==
         f + "given: given 0 entries; needed: one for each of the 2 groups");
@@ -741,7 +742,7 @@ TEST_CASE("select_groups refuses settings out of their range", "[update]") {
           s.flat_in = FlatIn::Given, s.given = {nullptr, {2}, {1}};
         }) == f + "given: given a null pointer; needed: (2) elements");
   CHECK(refused([](GroupSelection& s) { s.flat_in = static_cast<FlatIn>(9); }) ==
-        f + "flat_in: given 9, which is no enumerator; needed: one of every_column, sum, column, "
+        f + "flat_in: given 9, which is no enumerator; needed: one of every_reward, sum, reward, "
             "given");
   CHECK(refused([](GroupSelection& s) { s.give_up = static_cast<GiveUp>(9); }) ==
         f + "give_up: given 9, which is no enumerator; needed: one of keep_short, keep_first, "

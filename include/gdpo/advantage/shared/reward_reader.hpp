@@ -56,7 +56,7 @@ class RewardReader {
   /// A gated reward; NaN where it counts as missing.
   double known(double value) const { return detail::known(rules_.missing, value); }
   /// A gated reward of a row after missing rewards and penalty. It refuses no reward, so a report
-  /// can also describe columns that the estimator does not read.
+  /// can also describe rewards that the estimator does not read.
   double after_gate(double value, index_t row, index_t c) const {
     return rules_.adjusted(value, row, c);
   }

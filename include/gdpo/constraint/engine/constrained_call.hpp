@@ -25,10 +25,10 @@ struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
   static constexpr bool zero_sum = values_sum_to_zero_v<B, S>;
 };
 
-/// The same policies for a batch of one column, the violations of a constraint. Weights, gates and
+/// The same policies for a batch of one reward, the violations of a constraint. Weights, gates and
 /// the KL penalty belong to the rewards of the caller's batch and are left out.
 template <class B, class S, class C, class R>
-GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(
+GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_reward(
     const GroupAdvantage<B, S, C, R>& e) {
   GroupAdvantage<B, S, combine::NormalizeThenSum, R> one;
   one.baseline = e.baseline;
@@ -160,7 +160,7 @@ class ConstrainedCall {
   static constexpr auto counted = static_cast<unsigned char>(RowState::Counted);
 
   index_t size() const { return batch_.rewards.extent[0]; }
-  index_t columns() const { return batch_.rewards.extent[1]; }
+  index_t reward_count() const { return batch_.rewards.extent[1]; }
   std::size_t rows() const { return static_cast<std::size_t>(size()); }
   static index_t index(std::size_t i) { return static_cast<index_t>(i); }
   template <class F>
@@ -188,20 +188,21 @@ class ConstrainedCall {
   template <class E>
   void violations(const Constraint& c, const E& e) {
     fill_violations(c);
-    Inner column_batch = batch_of(work_.violations, 1);
-    column_batch.penalty = {};
-    if (column_batch.baseline)
-      column_batch.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
-    advantages_into(exec_, column_batch, for_one_column(e), gdpo::view(work_.term_values),
+    Inner of_violations = batch_of(work_.violations, 1);
+    of_violations.penalty = {};
+    if (of_violations.baseline)
+      of_violations.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
+    advantages_into(exec_, of_violations, for_one_reward(e), gdpo::view(work_.term_values),
                     workspace_);
   }
   /// mixed += factor * term_values.
   void add(double factor) {
     for_rows([&](std::size_t i) { work_.mixed[i] += math::mul(factor, work_.term_values[i]); });
   }
-  /// The caller's batch with other rewards. values: (N, columns).
-  Inner batch_of(const std::vector<double>& values, index_t columns) const {
-    Inner inner{gdpo::view(values.data(), size(), columns), BorrowedGroups<Groups>{batch_.groups}};
+  /// The caller's batch with other rewards. values: (N, reward_count).
+  Inner batch_of(const std::vector<double>& values, index_t reward_count) const {
+    Inner inner{gdpo::view(values.data(), size(), reward_count),
+                BorrowedGroups<Groups>{batch_.groups}};
     copy_columns(batch_, inner);
     return inner;
   }
@@ -271,17 +272,17 @@ class ConstrainedCall {
   /// Makes the violations further rewards with weights -lambda_c. The estimator then decides which
   /// groups are degenerate as for any weighted sum.
   void penalize_sum() {
-    const index_t width = columns() + active().size();
+    const index_t width = reward_count() + active().size();
     double weights[List<double>::capacity];
     if (width > List<double>::capacity) fail_on_size();
     std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
     copy_rewards(width);
     const Reader reader(function_, batch_, estimator_, inner_);
     for (index_t c = 0; c < active().size(); ++c) {
-      weights[columns() + c] = -active()[c].lambda;
+      weights[reward_count() + c] = -active()[c].lambda;
       fill_violations(active()[c]);
       for_rows([&](std::size_t i) {
-        term(i, columns() + c, width) =
+        term(i, reward_count() + c, width) =
             has_primary(reader, index(i)) ? work_.violations[i] : math::nan();
       });
     }
@@ -294,7 +295,7 @@ class ConstrainedCall {
   /// In a group where the new reward is one number up to rounding it becomes that number, so that
   /// the estimator treats the group as degenerate.
   void penalize_reward(index_t reward) {
-    const index_t width = columns() + 1, new_column = columns();
+    const index_t width = reward_count() + 1, new_reward = reward_count();
     if (width > List<double>::capacity) fail_on_size();
     copy_rewards(width);
     work_.magnitudes.resize(rows());
@@ -304,7 +305,7 @@ class ConstrainedCall {
       double x = reader.gated(i, reward);
       if (is_used(i)) check_reward(function_, missing, x, i, reward);
       x = settled(missing, x);
-      term(as_size(i), new_column, width) = x;
+      term(as_size(i), new_reward, width) = x;
       work_.magnitudes[as_size(i)] = math::abs(x);
     }
     const bool skips = missing.entry == MissingEntry::Skip;
@@ -313,57 +314,58 @@ class ConstrainedCall {
       for_rows([&](std::size_t i) {
         const double v = math::mul(c.lambda, work_.violations[i]);
         if (skips && math::is_nan(v)) return;
-        term(i, new_column, width) -= v;
+        term(i, new_reward, width) -= v;
         work_.magnitudes[i] += math::abs(v);
       });
     }
     const auto used = [&](index_t i) {
-      return !(skips && math::is_nan(term(as_size(i), new_column, width))) && is_used(i);
+      return !(skips && math::is_nan(term(as_size(i), new_reward, width))) && is_used(i);
     };
     for (index_t g = 0; g < group_count(); ++g) {
       double smallest;
-      if (!equal_but_for_rounding(g, work_.terms.data() + new_column, width, used, smallest))
+      if (!equal_but_for_rounding(g, work_.terms.data() + new_reward, width, used, smallest))
         continue;
       for_members(g, [&](index_t i) {
-        if (used(i)) term(as_size(i), new_column, width) = smallest;
+        if (used(i)) term(as_size(i), new_reward, width) = smallest;
       });
     }
     double weights[List<double>::capacity];
     std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
-    weights[new_column] = weights[reward];
+    weights[new_reward] = weights[reward];
     weights[reward] = 0;
     Estimator e = estimator_;
     e.weights = List<double>(weights, width);
-    if (e.penalty.reward == reward) e.penalty.reward = new_column;
+    if (e.penalty.reward == reward) e.penalty.reward = new_reward;
     advantages_into(exec_, batch_of(work_.terms, width), e, gdpo::view(work_.mixed), workspace_,
                     report_);
   }
 
-  /// Entry (i, column) of the array `terms` (N, width).
-  double& term(std::size_t i, index_t column, index_t width) const {
-    return work_.terms[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(column)];
+  /// Entry (i, c) of the array `terms` (N, width).
+  double& term(std::size_t i, index_t c, index_t width) const {
+    return work_.terms[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)];
   }
   /// False for a row that the estimator excludes because it has no primary reward. Its violations
   /// are then set to missing, so that the row stays excluded.
   bool has_primary(const Reader& reader, index_t row) const {
     if (!reader.excludes(row)) return true;
-    for (index_t c = 0; c < columns(); ++c) {
+    for (index_t c = 0; c < reward_count(); ++c) {
       const double x = settled(estimator_.missing, reader.gated(row, c));
       if (estimator_.weights[c] != 0 && !math::is_nan(x)) return true;
     }
     return false;
   }
-  /// Makes `terms` (N, width) and copies the rewards into its first columns.
+  /// Makes `terms` (N, width) and copies the rewards to its first entries.
   void copy_rewards(index_t width) {
     work_.terms.resize(rows() * static_cast<std::size_t>(width));
     for_rows([&](std::size_t i) {
-      for (index_t c = 0; c < columns(); ++c) term(i, c, width) = load(batch_.rewards(index(i), c));
+      for (index_t c = 0; c < reward_count(); ++c)
+        term(i, c, width) = load(batch_.rewards(index(i), c));
     });
   }
-  /// The column of the reward that carries the violations; -1 stands for the only primary reward.
+  /// The reward that carries the violations; -1 stands for the only primary reward.
   index_t carrier(index_t reward) const {
     index_t primary = -1, n = 0;
-    for (index_t c = 0; c < columns(); ++c) {
+    for (index_t c = 0; c < reward_count(); ++c) {
       if (c < estimator_.weights.size() && estimator_.weights[c] != 0) primary = c, ++n;
     }
     if (reward == -1 && n == 1) return primary;
@@ -377,10 +379,10 @@ class ConstrainedCall {
   }
   [[noreturn]] void fail_on_size() const {
     fail("constraints",
-         contract::text(columns()) + " rewards and " + contract::text(active().size()) +
+         contract::text(reward_count()) + " rewards and " + contract::text(active().size()) +
              " constraints",
          "at most " + contract::text(List<double>::capacity) +
-             " columns together with placement::Composite");
+             " rewards together with placement::Composite");
   }
 
   // Settings.
@@ -389,15 +391,15 @@ class ConstrainedCall {
   /// for the others.
   List<double> primary_weights(const List<Constraint, 16>& constraints) const {
     if (!estimator_.weights.empty()) return estimator_.weights;
-    if (columns() > List<double>::capacity) {
-      fail("estimator.weights", "none, for " + contract::text(columns()) + " rewards",
+    if (reward_count() > List<double>::capacity) {
+      fail("estimator.weights", "none, for " + contract::text(reward_count()) + " rewards",
            "one a reward, 0 for those that are only constrained, where there are more than " +
                contract::text(List<double>::capacity));
     }
     double weights[List<double>::capacity];
-    std::fill_n(weights, columns(), 1.0);
+    std::fill_n(weights, reward_count(), 1.0);
     for (const Constraint& c : constraints) weights[c.reward] = 0;
-    return {weights, columns()};
+    return {weights, reward_count()};
   }
   /// Checks the constraints and keeps those with a multiplier above 0 as active_.
   void check(const List<Constraint, 16>& constraints) {
@@ -407,8 +409,8 @@ class ConstrainedCall {
     for (index_t k = 0; k < constraints.size(); ++k) {
       const Constraint& c = constraints[k];
       const std::string name = "constraints[" + text(k) + "]";
-      if (c.reward < 0 || c.reward >= columns()) {
-        fail(name + ".reward", text(c.reward), "one of " + text(columns()) + " rewards");
+      if (c.reward < 0 || c.reward >= reward_count()) {
+        fail(name + ".reward", text(c.reward), "one of " + text(reward_count()) + " rewards");
       }
       check_fields(function_, name.c_str(), c);
       if (c.lambda > 0) list[n++] = c;

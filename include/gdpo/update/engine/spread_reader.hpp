@@ -8,14 +8,14 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The spread of a group: of one column, or of several together.
+/// The spread of a group: of one reward or of the sum, or of several rewards together.
 struct GroupSpread {
   bool any = false, unknown = false, flat = true;
   double variance = 0;
   double value_rounding = 0;  ///< How far rounding can move a value that the variance is made of.
-  index_t values = 0;         ///< The most values of a column.
+  index_t values = 0;         ///< The most values of a reward.
 
-  /// Adds the values of a column that stand in the group with this weight.
+  /// Adds the values of a reward that stand in the group with this weight.
   void add(const GroupStat& stat, double weight) {
     any = any || stat.n > 0;
     unknown = unknown || stat.unknown;
@@ -42,7 +42,7 @@ class SpreadReader {
       : batch_(batch), reader_(function, batch, estimator(weights, gates, missing), work_) {}
 
   /// The rewards with a weight, each by itself.
-  GroupSpread of_columns(index_t g) {
+  GroupSpread of_rewards(index_t g) {
     GroupSpread all;
     for (std::size_t j = 0; j < work_.used_rewards.size(); ++j) {
       const index_t c = work_.used_rewards[j];
@@ -51,7 +51,7 @@ class SpreadReader {
     return all;
   }
   /// Reward c, whatever its weight.
-  GroupSpread of_column(index_t g, index_t c) {
+  GroupSpread of_reward(index_t g, index_t c) {
     GroupSpread one;
     one.add(stat(g, [&](index_t i) { return reader_(i, c); }), 1.0);
     return one;
