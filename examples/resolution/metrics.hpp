@@ -54,7 +54,7 @@ struct RewardSummary {
   std::size_t pairs_with_different_vectors = 0;  ///< of those, the pairs with different rewards
   double mean_vectors_per_group = 0;             ///< different reward vectors in a group, mean
 
-  /// The number of missing rewards of all columns.
+  /// The number of missing values of all rewards.
   std::size_t missing() const;
 };
 
