@@ -41,7 +41,12 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
       [&](const auto& f) {
         f("batch.row_rewards", b.row_rewards), f("batch.bootstrap", b.bootstrap);
       });
-  check_tokens(function, "returns", returns, layout);
+  // Of arrays without elements too, which layout_of_shapes takes as absent.
+  const auto check = [&](const char* name, const auto& array) {
+    if (array.rank() > 0) check_shape_of(function, name, array.shape(), layout);
+  };
+  for_each_return_array(b, check);
+  check("advantages", advantages), check("returns", returns);
   check_apart(function, "advantages", advantages);
   check_apart(function, "returns", returns);
   if (reads == ReadsArrays::Yes) {
