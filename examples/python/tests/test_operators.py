@@ -125,7 +125,7 @@ def test_text():
     """Lists of names, the level and the check of a loss: text in, text out."""
     for arguments in (("losses",), ("estimators",), ("result",), ("report", 3)):
         checked(ops.names, arguments, test_utils=TEXT)
-    checked(ops.level, (), test_utils=TEXT)
+    checked(ops.instruction_set, (), test_utils=TEXT)
     checked(ops.settings, ("loss", "grpo"), test_utils=TEXT)
     checked(ops.configure, ("loss", "grpo low=0.1"), test_utils=TEXT)
     checked(ops.loss_over, ("grpo",), test_utils=TEXT)
@@ -164,7 +164,7 @@ def test_every_operator_is_checked():
              "loss_over", "count", "token_logprobs", "token_logprobs_backward", "advantages",
              "prepare", "names",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
-             "level"}
+             "instruction_set"}
     registered = {name.split("::")[1].split(".")[0]
                   for name in torch._C._dispatch_get_all_op_names() if name.startswith("gdpo::")}
     assert registered - known == set()
