@@ -122,7 +122,7 @@ def test_scaled(dtype):
 
 
 def test_text():
-    """Lists of names, the level and the check of a loss: text in, text out."""
+    """Lists of names, the instruction set and the check of a loss: text in, text out."""
     for arguments in (("losses",), ("estimators",), ("result",), ("report", 3)):
         checked(ops.names, arguments, test_utils=TEXT)
     checked(ops.instruction_set, (), test_utils=TEXT)
