@@ -13,7 +13,7 @@ bits_programs() {
     >"$2.log" 2>&1 ||
     die "bits: $1 cannot be configured: $2.log says why"
   names=$(sed -n 's/^gdpo_bits_program(\([a-z0-9_]*\) .*/\1/p' "$list" | grep -E "$3" |
-    grep -v unoptimized || true)
+    grep -v 'unoptimi[sz]ed' || true)
   for name in $names; do targets+=("gdpo_bits_$name"); done
   say "$1: programs ${names//$'\n'/, }"
   if ((${#targets[@]})); then cmake --build "$2" --target "${targets[@]}"; fi

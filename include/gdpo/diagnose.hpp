@@ -73,8 +73,8 @@
 /// the rewards. No data throws.
 ///
 /// **Read on.** "Diagnosis" in include/gdpo/loss/README.md: why healthy runs are not flagged, and
-/// how ratios of a first step and swapped log-probs are told. diagnose/diagnose_settings.hpp:
-/// thresholds and their sources.
+/// how ratios of a first step and swapped log-probs are told apart.
+/// diagnose/diagnose_settings.hpp: thresholds and their sources.
 #include <gdpo/advantages.hpp>
 #include <gdpo/diagnose/diagnose.hpp>
 #include <gdpo/loss.hpp>

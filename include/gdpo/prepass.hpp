@@ -6,7 +6,7 @@
 /// A pre-pass gives each valid token a weight u_it:
 ///
 ///     pre-pass            u                                                       default reach
-///     Overlong            0 in truncated rows (DAPO, 2503.14476)                  Denominator
+///     Overlong            0 in truncated rows (DAPO, 2503.14476)                  Mask
 ///     DegenerateGroups    0 in rows of groups without a signal                    None
 ///     TopEntropy          [entropy >= quantile of the batch] (2506.01939)         Surrogate
 ///     Importance          clip(exp(old_logp - rollout_logp))                      Surrogate

@@ -17,7 +17,7 @@ endforeach()
 
 set(all)
 function(gdpo_bits_program name emulator program)
-  if(name STREQUAL "unoptimized" OR NOT name MATCHES "${CHOSEN}")
+  if(name MATCHES "^unoptimi[sz]ed$" OR NOT name MATCHES "${CHOSEN}")
     return()
   endif()
   gdpo_run_bits_program("${program}" "${emulator}")

@@ -2,7 +2,7 @@
 # own room and the rooms below it, never a room above it. Prints the plan.
 #   cmake -DINCLUDE=<folder that holds gdpo/> -P floors.cmake
 #
-# A room is a folder of gdpo/, or a group of front doors. It has up to four storeys:
+# A room is a folder of gdpo/, or a group of front doors. It has up to four stories:
 #   calls    headers of the room that include its engine, or a call of it
 #   engine   engine/: how calls run on the host. No other room includes it
 #   shared   shared/: what the engine and other rooms run alike, such as the formulas that kernels
@@ -43,7 +43,7 @@ foreach(header IN LISTS headers)
   list(TRANSFORM includes REPLACE "^#include <gdpo/(.+)>.*$" "\\1")
   set(includes_of_${header} ${includes})
   file(STRINGS ${INCLUDE}/gdpo/${header} begin LIMIT_COUNT 2)
-  if(NOT begin MATCHES "^#pragma once;//")
+  if(NOT begin MATCHES "^#pragma once;//+ " OR begin MATCHES "clang-format")
     message(SEND_ERROR "${header} does not say after \"#pragma once\" what it is for")
   endif()
   foreach(included IN LISTS includes)
@@ -110,7 +110,7 @@ function(gdpo_calls room variable)
   set(${variable} ${calls} PARENT_SCOPE)
 endfunction()
 
-function(gdpo_print storey)
+function(gdpo_print story)
   set(names)
   foreach(header IN LISTS ARGN)
     string(REGEX REPLACE "^([a-z]+/)*(.+)[.]hpp$" "\\2" name ${header})
@@ -119,7 +119,7 @@ function(gdpo_print storey)
   list(SORT names)
   list(JOIN names " " names)
   if(names)
-    message("  ${storey}${names}")
+    message("  ${story}${names}")
   endif()
 endfunction()
 

@@ -158,7 +158,7 @@ class PidLagrangian:
     def constraints(self, rewards: Sequence[int]) -> List[Tuple[int, float, float, float, str]]:
         """The constraints as `advantages` takes them.
 
-        rewards: for each constraint the reward that it limits.
+        rewards: for each constraint the number of the reward that it limits.
         """
         if len(rewards) != len(self._set_points):
             raise ValueError(f"gdpo.PidLagrangian.constraints: rewards: given {len(rewards)}; "

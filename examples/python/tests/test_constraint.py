@@ -76,9 +76,9 @@ def test_a_state_that_does_not_fit_changes_nothing():
             pid.load_state_dict({"set_points": pid.state_dict()["set_points"],
                                  "state": other.state_dict()["state"]})
     with pytest.raises(ValueError, match="state.lambda"):
-        spoilt = pid.state_dict()
-        spoilt["state"][0, 0] = math.nan
-        pid.load_state_dict(spoilt)
+        spoiled = pid.state_dict()
+        spoiled["state"][0, 0] = math.nan
+        pid.load_state_dict(spoiled)
     assert pid.multipliers == before
 
 

@@ -38,7 +38,7 @@ constexpr Renorm default_renorm() {
 ///
 /// The defaults are those of the papers: sample std without eps, and a renormalization over the
 /// batch with NormalizeThenSum (GDPO, arXiv 2601.05242, eq. 4 to 7), none with SumThenNormalize
-/// (GRPO). The maths stands in gdpo/advantages.hpp.
+/// (GRPO). gdpo/advantages.hpp has the math.
 template <class Baseline = baseline::Mean, class Scale = scale::StdDev,
           class Combine = combine::NormalizeThenSum, class Renorm = gdpo::Renorm>
 struct GroupAdvantage {

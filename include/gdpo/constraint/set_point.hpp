@@ -107,7 +107,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(LambdaNorm) {
 
 /// A constraint on one reward of the batch, with its current multiplier.
 struct Constraint {
-  index_t reward = 0;  ///< The constrained reward.
+  index_t reward = 0;  ///< Number of the constrained reward.
   double lambda = 0;   ///< Multiplier, at least 0. At 0 this constraint does not read the reward.
   double limit = 0;    ///< Limit of the reward, in the reward's units.
   /// Unit of the violation, in the reward's units: the standard deviation of the baseline

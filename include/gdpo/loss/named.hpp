@@ -1,7 +1,4 @@
 #pragma once
-// The losses of the papers, as values.
-#include <gdpo/loss/policy_loss.hpp>
-
 // The losses of the papers. Each is a value: copy it and set members of the copy.
 //
 //   auto loss = gdpo::gspo_loss;
@@ -10,6 +7,8 @@
 // There is no type GspoLoss, because braces replace a whole member: in
 // GspoLoss{.surrogate = {.dual = 3}} the clip range would be the 0.2 of surrogate::Ratio and no
 // longer GSPO's 3e-4.
+#include <gdpo/loss/policy_loss.hpp>
+
 GDPO_BEGIN_NAMESPACE
 
 /// GRPO (arXiv 2402.03300): clip 0.2, KL term K3 with beta 0.04 against the reference policy, mean

@@ -1,5 +1,4 @@
 #pragma once
-// clang-format off
 // The orders of summation. Every statistic of the library is summed in one of these orders, so
 // that the bits of its result can be stated.
 //
@@ -15,7 +14,6 @@
 // at most about n^2 2^-106 sum|x| (Ogita, Rump, Oishi 2005, Sum2). Two orders therefore give
 // different doubles only if the exact sum lies that close to the midpoint of two neighboring
 // doubles.
-// clang-format on
 #include <array>
 #include <gdpo/lanes/pack.hpp>
 

@@ -102,8 +102,8 @@ class RowDriver {
   ///     Row(loss, batch, tally)
   ///     always_writes                            gradient is never null
   ///     bad_weights()                            the counter of read()
-  ///     operator()(weighed, gradient, memory)    computes a row; every position of its gradient
-  ///     add(span, weighed, sums, memory)         adds what operator() has returned to the tally
+  ///     operator()(weighed, gradient, memory)    computes a row and its gradient, every position
+  ///     add(span, weighed, sums, memory)         adds what that has returned to the tally
   template <class Row, class Exec, class Loss, class Tally>
   Tally run(const Exec& exec, const Loss& loss, TokenWorkspace<S, Tally>& workspace) const {
     constexpr index_t most_units = 128;

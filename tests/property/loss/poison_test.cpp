@@ -89,7 +89,7 @@ class Forbidden {
   void* page_;
 };
 #else
-/// The same where memory cannot be protected: it holds signalling NaN.
+/// The same where memory cannot be protected: it holds signaling NaN.
 class Forbidden {
  public:
   template <class S>

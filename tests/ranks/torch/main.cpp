@@ -207,7 +207,7 @@ bool run(const std::string& scenario, int size) {
     std::fflush(nullptr);
     _exit(failures == 0 ? 0 : 1);
   }
-  const bool signalled = scenario == "killed" || scenario == "stuck";
+  const bool signaled = scenario == "killed" || scenario == "stuck";
   const auto begin = Clock::now();
   bool good = true;
   const auto wait_for = [&](int rank, double limit) {
@@ -217,8 +217,8 @@ bool run(const std::string& scenario, int size) {
       if (seconds_since(begin) > limit) kill(process, SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    const bool as_planned = signalled && rank == 1 ? WIFSIGNALED(status) != 0
-                                                   : WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    const bool as_planned = signaled && rank == 1 ? WIFSIGNALED(status) != 0
+                                                  : WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!as_planned) std::fprintf(stderr, "rank %d ended with status %d\n", rank, status);
     good = good && as_planned;
   };

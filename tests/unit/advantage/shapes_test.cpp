@@ -106,7 +106,7 @@ TEST_CASE("empty groups among others change nothing", "[shapes]") {
   }
 }
 
-TEST_CASE("an infinite reward any_nan its own group and no other before the renormalization",
+TEST_CASE("an infinite reward spoils its own group and no other before the renormalization",
           "[shapes]") {
   naive::Data d;
   d.rows = 6;

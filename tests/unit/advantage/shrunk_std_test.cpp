@@ -205,11 +205,11 @@ TEST_CASE("shrunk: infinite and missing rewards", "[shrunk]") {
     for (std::size_t i = 0; i < 4; ++i) CHECK(std::isnan(a[i]));
     CHECK(a[4] == 0);
     CHECK(a[5] == 0);
-    // A group of one has no spread to write_nan.
+    // A group of one has no spread to spoil.
     const Numbers b = of({inf, 0, 1, 0, 3}, {0, 1, 3, 5}, e);
     CHECK(std::isnan(b[0]));
     CHECK(difference(Numbers(b.begin() + 1, b.end()), of({0, 1, 0, 3}, {0, 2, 4}, e)) == "");
-    // A missing reward is left out, or any_nan the batch.
+    // A missing reward is left out, or spoils the batch.
     const Numbers c = of({0, 1, missing, 0, 3}, {0, 3, 5}, e);
     CHECK(difference(Numbers{c[0], c[1], c[3], c[4]}, of({0, 1, 0, 3}, {0, 2, 4}, e)) == "");
     CHECK(c[2] == 0);

@@ -295,7 +295,7 @@ TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there", "[sa
   CHECK(logit_cases::same(run().dlogits, got.dlogits));
 }
 
-TEST_CASE("cuda: what is not finite in one token any_nan its row of logits alone") {
+TEST_CASE("cuda: what is not finite in one token spoils its row of logits alone") {
   for (int input = 0; input < 4; ++input) {
     Step<float> s(15, 90);
     const auto at =

@@ -396,7 +396,7 @@ TEST_CASE("cuda: edges of rows of logits", "[sanitize]") {
       CHECK(one(grid, with(n, 0.5f, at, -inf), static_cast<int>(at)).logp == -inf);
       CHECK(one(grid, with(n, 0.5f, at, -inf), static_cast<int>(at)).gradient[at] == 1);
       CHECK(one(grid, with(n, 0.5f, at, -inf), static_cast<int>(at), 1, 0.5f).gradient[at] == 1);
-      // A single NaN or +inf any_nan every result of its row.
+      // A single NaN or +inf spoils every result of its row.
       for (const float bad : {no, inf}) {
         const One b = one(grid, with(n, 0.5f, at, bad), 0);
         CHECK((std::isnan(b.logp) && std::isnan(b.entropy) && std::isnan(b.logsumexp) &&

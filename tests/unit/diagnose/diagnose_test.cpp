@@ -319,9 +319,9 @@ TEST_CASE("inputs that are not finite, each with its place", "[diagnose]") {
 }
 
 TEST_CASE("inputs that are not finite, each with a cause that fits it", "[diagnose]") {
-  const auto cause = [](const char* input, const auto& write_nan) {
+  const auto cause = [](const char* input, const auto& change) {
     Step step;
-    write_nan(step);
+    change(step);
     gdpo::PolicyLoss<> loss;
     loss.kl.beta = 0.1;
     return only(gdpo::diagnose(metrics_of(step, loss)), std::string("non_finite ") + input, ": ")

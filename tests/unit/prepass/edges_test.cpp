@@ -262,7 +262,7 @@ TEST_CASE("TopEntropy: equal, one, none, and entropies that are not numbers", "[
   }
 }
 
-TEST_CASE("TopEntropy: an infinite entropy is the largest, and any_nan no other quantile",
+TEST_CASE("TopEntropy: an infinite entropy is the largest, and spoils no other quantile",
           "[prepass]") {
   Two x;
   x.entropies = {1, 2, 3, 4, 5, inf};

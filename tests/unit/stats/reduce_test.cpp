@@ -111,7 +111,7 @@ TEST_CASE("compensated sums do not depend on the order", "[reduce]") {
 TEST_CASE("NaN and infinity are seen by their bits", "[scalar]") {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const double payload = [] {
-    const std::uint64_t bits = 0xfff0000000000001u;  // negative, signalling
+    const std::uint64_t bits = 0xfff0000000000001u;  // negative, signaling
     double x;
     std::memcpy(&x, &bits, sizeof x);
     return x;

@@ -12,7 +12,7 @@ namespace {
 using gdpo::index_t, gdpo::TokenAdvantage;
 using gdpo::returns::Gae, gdpo::returns::RewardToGo;
 
-/// A correct call on (2, 3) tokens, which a test then any_nan.
+/// A correct call on (2, 3) tokens, which a test then changes.
 struct Call {
   std::vector<float> tokens = std::vector<float>(24, 0.5f), advantages = std::vector<float>(24, 7),
                      returns = std::vector<float>(24, 7);
@@ -103,9 +103,9 @@ TEST_CASE("returns: settings out of their range are named") {
 
 TEST_CASE("returns: arrays of another shape are named") {
   const auto needed = std::string("; needed: (2, 3), the shape of batch.rewards");
-  const auto wrong = [&](auto write_nan) {
+  const auto wrong = [&](auto change) {
     Call call;
-    write_nan(call);
+    change(call);
     return call();
   };
   CHECK(wrong([](Call& c) { c.batch.values = c.of(2, 4); }) ==
@@ -161,9 +161,9 @@ TEST_CASE("returns: offsets that do not fit are named") {
 }
 
 TEST_CASE("returns: missing arrays are named, arrays that are not read are not needed") {
-  const auto message = [](const auto& write_nan, const auto& estimator) {
+  const auto message = [](const auto& change, const auto& estimator) {
     Call call;
-    write_nan(call);
+    change(call);
     return call(estimator);
   };
   const TokenAdvantage<> gae;

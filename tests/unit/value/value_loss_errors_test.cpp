@@ -12,7 +12,7 @@ namespace {
 using namespace value_cases;
 using Batch = gdpo::ValueBatch<float>;
 
-/// A valid call of 2 rows of 3 tokens, to be nan_flags.
+/// A valid call of 2 rows of 3 tokens, to be changed.
 struct Call {
   std::vector<float> numbers = std::vector<float>(64, 0.5F),
                      gradient = std::vector<float>(64, -7.0F);
@@ -44,11 +44,11 @@ struct Call {
   }
   std::string message() { return message(loss); }
 };
-/// The message after `write_nan` has changed a valid call.
-template <class Spoil>
-std::string after(const Spoil& write_nan) {
+/// The message after `change` has changed a valid call.
+template <class Change>
+std::string after(const Change& change) {
   Call call;
-  write_nan(call);
+  change(call);
   return call.message();
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // The rules between the policies and a member, for host and device: what the size and the
 // degeneracy of a group leave to the policies, the term of a column, and when combined values
-// count as equal. one_group.hpp and cuda/advantage/group_kernel.hpp have the loops over members.
+// count as equal. advantage/engine/one_group.hpp and cuda/advantage/group_kernel.hpp have the loops
+// over members.
 #include <gdpo/advantage/baseline.hpp>
 #include <gdpo/advantage/missing.hpp>
 #include <gdpo/advantage/scale.hpp>

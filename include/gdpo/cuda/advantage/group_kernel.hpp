@@ -66,7 +66,7 @@ struct MemberArrays {
   double* scratch = nullptr;  // for policies with per_group_values, which overwrite it
   // The columns of the batch that policies see. Null: the batch does not have that column.
   double* columns[reward_column_count] = {};
-  index_t* index = nullptr;  // at the place of a member: its number among these of its group
+  index_t* index = nullptr;  // at the place of a member: its number among those of its group
 };
 
 /// What the kernels of one call share: the batch, the settings of the estimator, and scratch

@@ -1,6 +1,6 @@
 #pragma once
-// How the loss walks over rows on a device: the order of its sums, and what it finds out about a
-// row before it computes terms.
+// How losses and counts walk over rows on a device: the order of its sums, and what it finds out
+// about a row before it computes terms.
 #include <algorithm>
 #include <gdpo/cuda/device/kernel.hpp>
 #include <gdpo/cuda/device/tuning.hpp>

@@ -25,7 +25,7 @@ std::size_t scratch_bytes(const ValueLoss<Aggregate, Metrics>&, const ValueBatch
 }
 
 /// The counts of a batch on the device, written to `on_device`: count(batch) without a copy to the
-/// host. Everything else is as for a TokenBatch (cuda/loss/device_loss.hpp).
+/// host. Everything else is as for a TokenBatch (cuda/tokens/device_count.hpp).
 template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
 void count_into(const Device& device, const ValueBatch<S>& batch, Normalizer* on_device,
                 const Scratch& scratch) {

@@ -14,7 +14,7 @@ struct ValueTerm {
   mask_t<V> clipped{};  ///< The clipped square is strictly larger.
 };
 
-/// The formula of a token, which scalar loops, lanes and kernels share (ValueLoss has the maths).
+/// The formula of a token, which scalar loops, lanes and kernels share (ValueLoss has the math).
 struct ValueFormula {
   double clip;  ///< c; not read unless Clips
   bool half;    ///< Whether h is 1/2, else 1.
