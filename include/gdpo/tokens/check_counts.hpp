@@ -141,9 +141,9 @@ inline Normalizer counts_of_shape(const TokenLayout& layout, bool masked) {
 /// Checks that every count of a normalizer is finite and at least 0, and that it is not that of a
 /// batch whose mask prepare() has changed since. That does not concern an aggregate that divides by
 /// nothing, by a count of the caller's own, or by the rows, whose number no pre-pass changes.
-template <class Aggregate>
-void check_normalizer(const char* function, const Aggregate& aggregate, const Normalizer& n,
-                      const Prepared& prepared) {
+/// `over`: over_of(aggregate).
+GDPO_NOINLINE inline void check_normalizer(const char* function, index_t over, const Normalizer& n,
+                                           const Prepared& prepared) {
   const std::pair<const char*, double> counts[] = {{"tokens", n.tokens},
                                                    {"rows", n.rows},
                                                    {"non_empty_rows", n.non_empty_rows},
@@ -154,7 +154,6 @@ void check_normalizer(const char* function, const Aggregate& aggregate, const No
                      "a count: finite, at least 0");
     }
   }
-  const index_t over = over_of(aggregate);
   if (over < 0 || over == static_cast<index_t>(Over::Given) ||
       over == static_cast<index_t>(Over::Rows)) {
     return;
@@ -167,6 +166,21 @@ void check_normalizer(const char* function, const Aggregate& aggregate, const No
                    "the counts of the prepared batch (prepare, count, loss), or a sum if these are "
                    "meant: gdpo::Normalizer{} + counts");
   }
+}
+
+/// Throws unless these are the counts of a step that has this batch, as far as its shape tells.
+/// `prepared` is that of the batch, `masked` whether it has a mask.
+inline void check_step_counts(const char* function, index_t over, const Normalizer& n,
+                              const Prepared& prepared, const TokenLayout& layout, bool masked) {
+  check_normalizer(function, over, n, prepared);
+  check_seen(function, over, n, counts_of_shape(layout, masked));
+}
+/// Throws where an aggregate reads the padded width of a packed batch.
+template <class Aggregate>
+void check_width(const char* function, const Aggregate& aggregate, const TokenLayout& layout) {
+  if (!reads_width(aggregate) || !layout.offsets) return;
+  contract::fail(function, "aggregate.padded_width", "true, with a packed batch",
+                 "a constant: packed tokens have no padded width");
 }
 
 }  // namespace detail

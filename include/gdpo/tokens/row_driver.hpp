@@ -17,8 +17,9 @@ class RowDriver;
 template <class S>
 struct RowMemory {
   RowScratch<S> rows;
-  std::vector<double> tokens;  ///< One number a token, for the loss.
-  /// The gradient of a row, where the caller's is not contiguous or there is none.
+  std::vector<double> tokens;  ///< One number a token, where the loss needs scratch memory.
+  /// The gradient of a row, where the caller's is not contiguous, or there is none and the loss
+  /// needs scratch memory.
   std::vector<S> gradient;
 };
 }  // namespace detail
@@ -65,9 +66,8 @@ class RowDriver {
         layout_(layout),
         reads_(reads),
         over_(over_of(aggregate)) {
-    check_normalizer(function, aggregate, normalizer, batch.prepared);
-    check_seen(function, over_, normalizer,
-               counts_of_shape(layout_, static_cast<bool>(batch.mask)));
+    check_step_counts(function, over_, normalizer, batch.prepared, layout_,
+                      static_cast<bool>(batch.mask));
     check_written_tokens(function, "gradient", gradient, layout_);
     check_row_weights(function, batch, layout_);
     const char* nothing = divides_by_nothing(aggregate, normalizer);
@@ -88,19 +88,19 @@ class RowDriver {
     if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
     return {row, tokens, weight};
   }
-  /// `always_writes`: the loss writes a gradient even where the caller wants none.
-  void reserve(RowMemory<S>& memory, bool always_writes = true) const {
+  /// Makes room for the longest row. `needs_scratch`: that of the loss (run()).
+  void reserve(RowMemory<S>& memory, bool needs_scratch = true) const {
     memory.rows.reserve(layout_.longest);
     const auto longest = static_cast<std::size_t>(layout_.longest);
-    if (memory.tokens.size() < longest) memory.tokens.resize(longest);
-    const bool writes_in_place = gradient_ ? gradient_.contiguous() : !always_writes;
-    if (!writes_in_place && memory.gradient.size() < longest) memory.gradient.resize(longest);
+    if (needs_scratch && memory.tokens.size() < longest) memory.tokens.resize(longest);
+    const bool in_place = gradient_ ? gradient_.contiguous() : !needs_scratch;
+    if (!in_place && memory.gradient.size() < longest) memory.gradient.resize(longest);
   }
 
   /// The tally of all rows. `Row` is what computes the rows of a unit:
   ///
   ///     Row(loss, batch, tally)
-  ///     always_writes                            gradient is never null
+  ///     needs_scratch                            memory.tokens has room, gradient is never null
   ///     bad_weights()                            the counter of read()
   ///     operator()(weighed, gradient, memory)    computes a row and its gradient, every position
   ///     add(span, weighed, sums, memory)         adds what that has returned to the tally
@@ -113,7 +113,7 @@ class RowDriver {
     if (static_cast<index_t>(workspace.workers.size()) < workers)
       workspace.workers = std::vector<RowMemory<S>>(static_cast<std::size_t>(workers));
     for (index_t w = 0; w < workers; ++w)
-      reserve(workspace.workers[static_cast<std::size_t>(w)], Row::always_writes);
+      reserve(workspace.workers[static_cast<std::size_t>(w)], Row::needs_scratch);
 
     Tally total;
     if constexpr (!has_one_worker_v<Exec>) {
@@ -160,7 +160,7 @@ class RowDriver {
       const View<S, 1> out = gradient_ ? gradient_.row(i, span.begin, span.length) : View<S, 1>{};
       const bool in_place = out && gradient_.contiguous();
       S* const gradient = in_place                    ? out.data
-                          : out || Row::always_writes ? memory.gradient.data()
+                          : out || Row::needs_scratch ? memory.gradient.data()
                                                       : nullptr;
       const auto sums = row(weighed, gradient, memory);
       if (out && (!weighed.counts() || !in_place)) {

@@ -31,13 +31,13 @@ class TokenLayout {
 };
 
 GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
-                                         const TokenShape& own, const TokenLayout& layout) {
+                                         const TokenShape& array, const TokenLayout& layout) {
   const TokenShape& shape = layout.shape;
-  bool same = own.rank == shape.rank;
-  for (int r = 0; r < own.rank; ++r)
-    same = same && r < shape.rank && own.extent[r] == shape.extent[r];
+  bool same = array.rank == shape.rank;
+  for (int r = 0; r < array.rank; ++r)
+    same = same && r < shape.rank && array.extent[r] == shape.extent[r];
   if (!same) {
-    contract::fail(function, name, contract::shape(own.rank, own.extent),
+    contract::fail(function, name, contract::shape(array.rank, array.extent),
                    contract::shape(shape.rank, shape.extent) + ", the shape of " + layout.shaped);
   }
 }
@@ -58,9 +58,10 @@ void check_written_tokens(const char* function, const char* name, const TokenOut
 GDPO_NOINLINE inline void check_rows(const char* function, const char* name, const Column& c,
                                      const TokenLayout& layout) {
   if (!c) return;
-  const index_t *own = c.extents(), *shape = layout.shape.extent;
-  if (c.rank() == 2 && layout.shape.rank == 3 && (own[0] != shape[0] || own[1] != shape[1])) {
-    contract::fail(function, name, contract::shape(2, own),
+  const index_t *extents = c.extents(), *shape = layout.shape.extent;
+  if (c.rank() == 2 && layout.shape.rank == 3 &&
+      (extents[0] != shape[0] || extents[1] != shape[1])) {
+    contract::fail(function, name, contract::shape(2, extents),
                    contract::shape(2, shape) + ", the prompts and completions of " + layout.shaped);
   }
   contract::check_entries(function, name, c.size(), layout.rows);

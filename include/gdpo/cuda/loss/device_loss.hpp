@@ -46,8 +46,10 @@ gdpo::detail::TokenReads check_call(const char* function, const Loss& loss,
                                     const gdpo::detail::TokenLayout& layout,
                                     const DeviceNormalizer& normalizer) {
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
-  check_counts(function, loss.aggregate, layout, static_cast<bool>(batch.mask), batch.prepared,
-               normalizer);
+  if (const Normalizer* const known = normalizer.known()) {
+    gdpo::detail::check_step_counts(function, gdpo::detail::over_of(loss.aggregate), *known,
+                                    batch.prepared, layout, static_cast<bool>(batch.mask));
+  }
   return reads;
 }
 

@@ -4,7 +4,6 @@
 // a row computes and tallies.
 #include <gdpo/cuda/device/scratch.hpp>
 #include <gdpo/cuda/tokens/add_tallies.hpp>
-#include <gdpo/tokens/check_counts.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
@@ -73,18 +72,6 @@ void run_rows(const Device& device, const char* function, const gdpo::detail::To
   using Finish = FinishRows<Tally, Write>;
   device.launch(1, Finish::Sum::threads, Finish::Sum::shared_bytes,
                 Finish{tallies, spans, normalizer, write});
-}
-
-/// Throws unless the counts are those of a step that has this batch, where the host knows them.
-template <class Aggregate>
-void check_counts(const char* function, const Aggregate& aggregate,
-                  const gdpo::detail::TokenLayout& layout, bool masked, const Prepared& prepared,
-                  const DeviceNormalizer& normalizer) {
-  const Normalizer* const known = normalizer.known();
-  if (!known) return;
-  gdpo::detail::check_normalizer(function, aggregate, *known, prepared);
-  gdpo::detail::check_seen(function, gdpo::detail::over_of(aggregate), *known,
-                           gdpo::detail::counts_of_shape(layout, masked));
 }
 
 }  // namespace detail

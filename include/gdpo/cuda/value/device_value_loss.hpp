@@ -65,8 +65,11 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   constexpr const char* function = "gdpo::ValueLoss";
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   gdpo::detail::check_value_loss(function, loss, batch, layout);
-  detail::check_counts(function, loss.aggregate, layout, static_cast<bool>(batch.mask), Prepared{},
-                       normalizer);
+  const index_t over = gdpo::detail::over_of(loss.aggregate);
+  if (const Normalizer* const known = normalizer.known()) {
+    gdpo::detail::check_step_counts(function, over, *known, Prepared{}, layout,
+                                    static_cast<bool>(batch.mask));
+  }
   gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a ValueLossResult on the device");
   const bool clips = gdpo::detail::clips<S>(loss.clip);
@@ -87,9 +90,8 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
     };
     on.is_plain(out) ? by_clip(std::true_type{}) : by_clip(std::false_type{});
   };
-  detail::run_rows<detail::ValueTally>(
-      device, function, layout, normalizer, scratch, launch_units,
-      detail::WriteValueLossResult{gdpo::detail::over_of(loss.aggregate), result});
+  detail::run_rows<detail::ValueTally>(device, function, layout, normalizer, scratch, launch_units,
+                                       detail::WriteValueLossResult{over, result});
 }
 
 }  // namespace cuda

@@ -74,7 +74,7 @@ class RowLoss {
   using Factors = typename Terms::Factors;
   using Metrics = typename Terms::Metrics;
 
-  static constexpr bool always_writes = true;
+  static constexpr bool needs_scratch = true;
 
   RowLoss(const Loss& loss, const TokenBatch<S>& batch, Tally& tally)
       : level_(loss.level),

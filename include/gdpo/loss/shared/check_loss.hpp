@@ -47,10 +47,7 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
     reads.rollout = reads.rollout || kl.against == Against::Rollout;
     reads.teacher = reads.teacher || kl.against == Against::Teacher;
   });
-  if (reads_width(loss.aggregate) && batch.offsets) {
-    fail(function, "aggregate.padded_width", "true, with a packed batch",
-         "a constant: packed tokens have no padded width");
-  }
+  check_width(function, loss.aggregate, layout);
   if (layout.tokens == 0) return reads;  // nothing will be read
   const auto need = [function](bool wanted, const auto& tokens, const char* name, const char* why) {
     if (wanted && !tokens) fail(function, name, "no array", why);

@@ -93,9 +93,9 @@ struct TokenReader {
   /// a reference model the first-level cache is at least as good.
   template <class Shape>
   GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t token) {
-    constexpr Cache to = Shape::with_kl ? Cache::First : Cache::Second;
-    prefetch<to>(row.logp, token);
-    if (Shape::plain || row.old_logp) prefetch<to>(row.old_logp, token);
+    constexpr Cache level = Shape::with_kl ? Cache::First : Cache::Second;
+    prefetch<level>(row.logp, token);
+    if (Shape::plain || row.old_logp) prefetch<level>(row.old_logp, token);
   }
   /// Prefetches element `token`, which may lie beyond the array, since a prefetch reads nothing.
   /// The address is computed as an integer, because such pointer arithmetic would be undefined.

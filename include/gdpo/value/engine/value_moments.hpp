@@ -81,13 +81,13 @@ class RowMoments {
   template <bool Masked>
   GDPO_NOINLINE static void add(const S* values, const S* targets, const unsigned char* mask,
                                 index_t lane, index_t end, const S* stand_in,
-                                const CenteredSums& sums, Register& to) {
+                                const CenteredSums& sums, Register& total) {
     using math::constant, math::mul, math::select;
     const V zero = constant<V>(0.0);
     const V center[quantities] = {constant<V>(sums.center[0]), constant<V>(sums.center[1])};
     const V of_value = constant<V>(static_cast<double>(stand_in[0])),
             of_target = constant<V>(static_cast<double>(stand_in[1]));
-    Register r = to;
+    Register r = total;
     for (index_t t = lane; t < end; t += lanes) {
       V value = L::load(values + t), target = L::load(targets + t);
       auto valid = L::all_lanes();
@@ -104,7 +104,7 @@ class RowMoments {
         r.high[q] = (math::max)(r.high[q], quantity[q]);
       }
     }
-    to = r;
+    total = r;
   }
 };
 

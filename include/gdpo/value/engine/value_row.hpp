@@ -26,7 +26,7 @@ class RowValueLoss {
 
  public:
   using L = math::Lanes<V>;
-  static constexpr bool always_writes = false;
+  static constexpr bool needs_scratch = false;
 
   RowValueLoss(const Loss& loss, const TokenBatch<S>&, ValueTally& tally)
       : formula_{loss.clip, loss.half}, clips_(clips<S>(loss.clip)), tally_(tally) {

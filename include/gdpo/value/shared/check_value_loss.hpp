@@ -64,10 +64,7 @@ void check_value_loss(const char* function, const Loss& loss, const ValueBatch<S
                       const TokenLayout& layout) {
   using contract::fail;
   check_fields(function, "", loss);
-  if (reads_width(loss.aggregate) && batch.offsets) {
-    fail(function, "aggregate.padded_width", "true, with a packed batch",
-         "a constant: packed tokens have no padded width");
-  }
+  check_width(function, loss.aggregate, layout);
   if (layout.tokens == 0) return;  // nothing will be read
   if (!batch.returns)
     fail(function, "batch.returns", "no array", "what the values are trained towards");
