@@ -342,9 +342,8 @@ TEST_CASE("a prepared batch and a workspace", "[torch]") {
         [&] { gdpo::torch_loss(gdpo::simd, gdpo::dapo_loss, logp, prepared, counts, workspace); });
   };
   CHECK(message(b.logp.detach().to(at::kDouble)) ==
-        "gdpo::torch_loss: logp: given dtype Double; needed: dtype Float or dtype Half or dtype "
-        "BFloat16 or dtype Long or dtype Int or dtype Short or dtype Char or dtype Byte or dtype "
-        "Bool");
+        "gdpo::torch_loss: logp: given float64; needed: one of float32, bfloat16, float16, int64, "
+        "int32, int16, int8, uint8 or bool");
   CHECK(message(at::Tensor()).find("gdpo::PolicyLoss: batch.logp: given no array") == 0);
 }
 
@@ -385,11 +384,10 @@ TEST_CASE("what a loss of tensors refuses", "[torch]") {
   CHECK(message(good) == "no error");
   const at::Tensor complex = at::zeros({rows, width}, at::kComplexFloat);
   const at::Tensor cube = at::zeros({1, 1, 1, 1});
-  const std::string integers =
-      "dtype Long or dtype Int or dtype Short or dtype Char or dtype Byte or dtype Bool";
-  const std::string numbers =
-      "dtype Float or dtype Double or dtype Half or dtype BFloat16 or " + integers;
-  const std::string narrow = "dtype Float or dtype Half or dtype BFloat16 or " + integers;
+  const std::string integers = "int64, int32, int16, int8, uint8 or bool",
+                    numbers = "one of float32, float64, bfloat16, float16, " + integers,
+                    narrow = "one of float32, bfloat16, float16, " + integers,
+                    tokens = "(rows, tokens), (prompts, completions, tokens) or packed (tokens)";
   // Every tensor, by the call that reads it: whatever is wrong with it is said with its name.
   const auto check = [&](const std::string& name, at::Tensor gdpo::TorchBatch::*of,
                          const std::string& dtypes, const std::string& ranks) {
@@ -405,27 +403,27 @@ TEST_CASE("what a loss of tensors refuses", "[torch]") {
     };
     CHECK(wrong(complex.select(1, 0)) ==
           "gdpo::torch_loss given dtype ComplexFloat; needed: " + dtypes);
-    CHECK(wrong(cube) == "gdpo::torch_loss given shape (1, 1, 1, 1); needed: " + ranks);
+    CHECK(wrong(cube) == "gdpo::torch_loss given (1, 1, 1, 1); needed: " + ranks);
     CHECK(wrong(at::zeros({2, 2}).to_sparse()).find("given layout Sparse; needed: a dense") !=
           std::string::npos);
     CHECK(wrong(at::zeros({2, 2}, at::kMeta)) ==
           "gdpo::torch_loss given a tensor on meta; needed: one on cpu");
   };
-#define GDPO_X(name, ...) check(#name, &gdpo::TorchBatch::name, narrow, "rank 1 (packed), 2 or 3");
+#define GDPO_X(name, ...) check(#name, &gdpo::TorchBatch::name, narrow, tokens);
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
-  check("mask", &gdpo::TorchBatch::mask, numbers, "rank 1 (packed), 2 or 3");
-  check("completion_mask", &gdpo::TorchBatch::completion_mask, numbers, "rank 1 (packed), 2 or 3");
-  check("segments", &gdpo::TorchBatch::segments, integers, "rank 1 (packed), 2 or 3");
+  check("mask", &gdpo::TorchBatch::mask, numbers, tokens);
+  check("completion_mask", &gdpo::TorchBatch::completion_mask, numbers, tokens);
+  check("segments", &gdpo::TorchBatch::segments, "one of " + integers, tokens);
 #define GDPO_X(name, ...) \
-  check(#name, &gdpo::TorchBatch::name, numbers, "rank 1 or 2, one for each row");
+  check(#name, &gdpo::TorchBatch::name, numbers, "(rows) or (prompts, completions)");
   GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
-  check("offsets", &gdpo::TorchBatch::offsets, integers, "rank 1");
+  check("offsets", &gdpo::TorchBatch::offsets, "one of " + integers, "rank 1");
 
   gdpo::TorchBatch b = good;
   b.old_logp = b.old_logp.to(at::kDouble);
-  CHECK(message(b) == "gdpo::torch_loss: batch.old_logp: given dtype Double; needed: " + narrow);
+  CHECK(message(b) == "gdpo::torch_loss: batch.old_logp: given float64; needed: " + narrow);
   b = good;
   b.logp = at::Tensor();
   CHECK(message(b) ==

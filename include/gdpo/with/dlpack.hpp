@@ -27,7 +27,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <gdpo/storage/stored_as.hpp>
+#include <gdpo/storage/tensor_info.hpp>
 #include <limits>
 #include <memory>
 #include <string>
@@ -73,20 +73,18 @@ constexpr DLDataType dlpack_dtype() {
             1};
   }
 }
-
-/// Whether bytes of bool may be viewed as T. Bytes for writing may not: a bool must stay 0 or 1.
-template <class T>
-constexpr bool takes_dlpack_bool = std::is_same_v<T, const unsigned char>;
-
-/// Whether elements of that dtype may be viewed as T.
-template <class T>
-constexpr bool dlpack_holds(DLDataType dtype) {
-  constexpr DLDataType element = dlpack_dtype<T>();
-  return dtype.bits == element.bits && dtype.lanes == 1 &&
-         (dtype.code == element.code || (takes_dlpack_bool<T> && dtype.code == dlpack_bool));
+/// The element type of a dtype that the library reads; Other for those that it does not.
+template <class... Ts>
+StoredAs element_type(DLDataType dtype, ElementTypes<Ts...>) {
+  StoredAs type = StoredAs::Other;
+  const auto compare = [&](StoredAs known, DLDataType name) {
+    if (dtype.code == name.code && dtype.bits == name.bits && dtype.lanes == 1) type = known;
+  };
+  (compare(stored_as<Ts>(), dlpack_dtype<Ts>()), ...);
+  return type;
 }
 
-/// A dtype in the words of PyTorch and NumPy, such as "float32".
+/// A dtype in words, such as "complex64".
 GDPO_COLD inline std::string dlpack_words(DLDataType dtype) {
   const std::string bits = std::to_string(dtype.bits);
   std::string words;
@@ -107,20 +105,12 @@ GDPO_COLD inline std::string dlpack_words(DLDataType dtype) {
       words = "complex" + bits;
       break;
     case dlpack_bool:
-      words = dtype.bits == 8 ? "bool" : "bool of " + bits + " bits";
+      words = "bool of " + bits + " bits";
       break;
     default:
       words = "a dtype with code " + std::to_string(dtype.code) + " and " + bits + " bits";
   }
   if (dtype.lanes != 1) words += " in " + std::to_string(dtype.lanes) + " lanes";
-  return words;
-}
-/// The dtypes that may be viewed as one of the types, in words.
-template <class T, class... More>
-GDPO_COLD std::string dlpack_words_for() {
-  std::string words = dlpack_words(dlpack_dtype<T>());
-  if (takes_dlpack_bool<T>) words += " or bool";
-  if constexpr (sizeof...(More) > 0) words += ", " + dlpack_words_for<More...>();
   return words;
 }
 
@@ -211,66 +201,44 @@ void check_dlpack_strides(const char* function, const char* name, const View<T, 
     room -= distance * steps;
   }
 }
-/// Throws where elements that may be written overlap by a stride of 0. Others are not checked.
-template <class T, int Rank>
-void check_dlpack_overlap(const char* function, const char* name, const View<T, Rank>& v) {
-  for (int r = 0; r < Rank; ++r) {
-    if (v.extent[r] > 1 && v.stride[r] == 0) {
-      contract::fail(function, name,
-                     "strides " + contract::shape(Rank, v.stride) + " for shape " +
-                         contract::shape(Rank, v.extent),
-                     "elements that do not overlap, because they may be written; or a view of "
-                     "const elements");
-    }
-  }
-}
-
-/// The view of a tensor whose dtype has been checked.
-template <class T, int Rank>
-View<T, Rank> view_of_dlpack(const char* function, const char* name, const DlpackSource& source,
-                             const DLDevice& device) {
+/// What a tensor is in memory. Throws unless code of the device reaches it. The result refers to
+/// the tensor.
+inline TensorInfo dlpack_info(const char* function, const char* name, const DlpackSource& source,
+                              const DLDevice& device) {
   const DLTensor& tensor = source.tensor;
-  if (tensor.ndim != Rank) {
-    contract::fail(function, name, contract::text(index_t{tensor.ndim}) + " axes",
-                   contract::text(index_t{Rank}));
-  }
-  if (!tensor.shape) contract::fail(function, name, "a null pointer", "a shape");
-  if (!dlpack_reaches(device, tensor.device)) {
+  if (tensor.ndim > 0 && !tensor.shape) contract::fail(function, name, "a null pointer", "a shape");
+  if (!dlpack_reaches(device, tensor.device))
     contract::fail(function, name, dlpack_words(tensor.device), dlpack_words(device));
-  }
-  if (!std::is_const_v<T> && source.read_only) {
-    contract::fail(function, name, "a tensor for reading only",
-                   "one that may be written, or a view of const elements");
-  }
-  View<T, Rank> v;
-  for (int r = 0; r < Rank; ++r) v.extent[r] = static_cast<index_t>(tensor.shape[r]);
-  const index_t elements = contract::check_extents(function, name, Rank, v.extent);
-  index_t compact = 1;
-  for (int r = Rank - 1; r >= 0; --r) {
-    v.stride[r] = tensor.strides ? static_cast<index_t>(tensor.strides[r]) : compact;
-    compact *= v.extent[r];
-  }
-  if (tensor.data == nullptr) {
-    if (elements > 0) contract::fail_null(function, name, Rank, v.extent);
-    return v;
-  }
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
-  if (tensor.byte_offset > (std::numeric_limits<std::uintptr_t>::max)() - address) {
+  if (tensor.byte_offset > (std::numeric_limits<std::uintptr_t>::max)() -
+                               reinterpret_cast<std::uintptr_t>(tensor.data)) {
     contract::fail(function, name, "a byte_offset of " + std::to_string(tensor.byte_offset),
                    "one within the memory");
   }
-  if (elements > 0) {
-    check_dlpack_strides(function, name, v);
-    if constexpr (!std::is_const_v<T>) check_dlpack_overlap(function, name, v);
-    const auto beyond = static_cast<index_t>((address + tensor.byte_offset) % alignof(T));
-    if (beyond != 0) {
-      contract::fail(
-          function, name, "data " + contract::text(beyond) + " bytes beyond an element's boundary",
-          "data at a multiple of " + contract::text(static_cast<index_t>(alignof(T))) + " bytes");
-    }
+  TensorInfo info;
+  if (tensor.data) info.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  info.is_bool = tensor.dtype.code == dlpack_bool;
+  info.stored_as = element_type(
+      tensor.dtype,
+      ElementTypes<bool, float, double, BFloat16, Float16, std::int8_t, std::uint8_t, std::int16_t,
+                   std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t>{});
+  if (info.stored_as == StoredAs::Other) info.other = dlpack_words(tensor.dtype);
+  info.read_only = source.read_only;
+  info.rank = tensor.ndim, info.extent = tensor.shape, info.stride = tensor.strides;
+  return info;
+}
+/// The view of a tensor whose dtype has been checked.
+template <class T, int Rank>
+View<T, Rank> view_of_dlpack(const char* function, const char* name, const TensorInfo& info) {
+  const View<T, Rank> v = checked_view<T, Rank>(function, name, info);
+  for (const index_t extent : v.extent)
+    if (extent == 0) return v;
+  check_dlpack_strides(function, name, v);
+  const auto beyond = static_cast<index_t>(reinterpret_cast<std::uintptr_t>(v.data) % alignof(T));
+  if (beyond != 0) {
+    contract::fail(function, name,
+                   "data " + contract::text(beyond) + " bytes beyond an element's boundary",
+                   "data at a multiple of " + contract::text(index_t{alignof(T)}) + " bytes");
   }
-  v.data =
-      static_cast<T*>(static_cast<void*>(static_cast<char*>(tensor.data) + tensor.byte_offset));
   return v;
 }
 
@@ -278,11 +246,10 @@ View<T, Rank> view_of_dlpack(const char* function, const char* name, const Dlpac
 template <class T, int Rank>
 View<T, Rank> checked_view_of_dlpack(const char* name, const DlpackSource& source,
                                      const DLDevice& device) {
-  static_assert(Rank >= 1 && Rank <= 3, "a view has rank 1, 2 or 3");
-  if (!dlpack_holds<T>(source.tensor.dtype)) {
-    contract::fail("gdpo::view", name, dlpack_words(source.tensor.dtype), dlpack_words_for<T>());
-  }
-  return view_of_dlpack<T, Rank>("gdpo::view", name, source, device);
+  constexpr const char* function = "gdpo::view";
+  const TensorInfo info = dlpack_info(function, name, source, device);
+  check_dtype<T>(function, name, info);
+  return view_of_dlpack<T, Rank>(function, name, info);
 }
 
 }  // namespace detail
@@ -363,15 +330,15 @@ inline DlpackSource dlpack_source(const char* function, const char* name,
 /// memory must outlive the view.
 ///
 /// Null strides mean dense rows, the last axis fastest, as DLPack before 1.2 allows. A tensor of
-/// bool can also be viewed as `const unsigned char`. A `const T` takes any strides; elements that
-/// may be written must not overlap by a stride of 0.
+/// bool can also be viewed as `const unsigned char`. A `const T` takes any strides; where elements
+/// may be written, each index needs one of its own, as in every slice of a dense array.
 ///
 /// name: what messages call the tensor. device: who reads the memory, dlpack_cpu or dlpack_cuda(i).
 /// Pinned memory counts as the CPU's, managed memory as the CPU's and every CUDA device's.
 ///
 /// Errors: `invalid_input` for another dtype, number of axes or device, negative extents, null
 /// data where there are elements, strides or an offset beyond all memory, data that are not
-/// aligned, and for a T without const also for overlap and a tensor for reading only.
+/// aligned, and for a T without const also for repeated elements and a tensor for reading only.
 template <class T, int Rank>
 View<T, Rank> view(const DLTensor& tensor, const char* name = "tensor",
                    DLDevice device = dlpack_cpu) {
@@ -408,7 +375,7 @@ View<T, Rank> view(const DlpackTensor&&, const char* = "", DLDevice = dlpack_cpu
 
 namespace detail {
 
-template <int Rank, class F, class First, class... Types>
+template <int Rank, class First, class... Types, class F>
 std::invoke_result_t<F&, View<First, Rank>> visit_dlpack(F& f, const char* name,
                                                          const DlpackSource& source,
                                                          const DLDevice& device) {
@@ -417,17 +384,12 @@ std::invoke_result_t<F&, View<First, Rank>> visit_dlpack(F& f, const char* name,
   static_assert((std::is_same_v<std::invoke_result_t<F&, View<Types, Rank>>, Result> && ...),
                 "gdpo::visit_view: the function must return the same type for every element type");
   constexpr const char* function = "gdpo::visit_view";
-  if (dlpack_holds<First>(source.tensor.dtype)) {
-    return f(view_of_dlpack<First, Rank>(function, name, source, device));
-  }
-  // Calls the function for the one of the other types that the tensor has.
-  if constexpr (sizeof...(Types) > 0) {
-    if ((dlpack_holds<Types>(source.tensor.dtype) || ...)) {
-      return visit_dlpack<Rank, F, Types...>(f, name, source, device);
-    }
-  }
-  contract::fail(function, name, dlpack_words(source.tensor.dtype),
-                 "one of " + dlpack_words_for<First, Types...>());
+  const TensorInfo info = dlpack_info(function, name, source, device);
+  check_dtype<First, Types...>(function, name, info);
+  return visit_checked<First, Types...>(info, [&](auto* element) -> Result {
+    using T = std::remove_pointer_t<decltype(element)>;
+    return f(view_of_dlpack<T, Rank>(function, name, info));
+  });
 }
 
 }  // namespace detail
@@ -447,9 +409,9 @@ decltype(auto) visit_view(const Tensor& tensor, F&& f, const char* name = "tenso
                           DLDevice device = dlpack_cpu) {
   const detail::DlpackSource source = detail::dlpack_source("gdpo::visit_view", name, tensor);
   if constexpr (sizeof...(Types) > 0) {
-    return detail::visit_dlpack<Rank, F, Types...>(f, name, source, device);
+    return detail::visit_dlpack<Rank, Types...>(f, name, source, device);
   } else {
-    return detail::visit_dlpack<Rank, F, const float, const double, const BFloat16, const Float16,
+    return detail::visit_dlpack<Rank, const float, const double, const BFloat16, const Float16,
                                 const unsigned char, const signed char, const std::int16_t,
                                 const std::int32_t, const std::int64_t>(f, name, source, device);
   }

@@ -11,6 +11,7 @@
 #include <gdpo/with/dlpack.hpp>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "support/catch.hpp"
@@ -202,9 +203,9 @@ TEST_CASE("DLPack: a tensor that does not fit is refused", "[dlpack]") {
   CHECK(refusal<float>(Made(p, type(12, 8), {2})) ==
         "given a dtype with code 12 and 8 bits; needed: float32");
   CHECK(refusal<bool>(Made(p, type(6, 1), {2})) == "given bool of 1 bits; needed: bool");
-  CHECK(refusal<float, 2>(Made(p, f, {2})) == "given 1 axes; needed: 2");
-  CHECK(refusal<float, 1>(Made(p, f, {2, 2})) == "given 2 axes; needed: 1");
-  CHECK(refusal<float, 1>(Made(p, f, {})) == "given 0 axes; needed: 1");
+  CHECK(refusal<float, 2>(Made(p, f, {2})) == "given (2); needed: rank 2");
+  CHECK(refusal<float, 1>(Made(p, f, {2, 2})) == "given (2, 2); needed: rank 1");
+  CHECK(refusal<float, 1>(Made(p, f, {})) == "given (); needed: rank 1");
   Made shapeless(p, f, {2});
   shapeless.tensor.shape = nullptr;
   CHECK(refusal<float>(shapeless) == "given a null pointer; needed: a shape");
@@ -245,9 +246,14 @@ TEST_CASE("DLPack: strides that leave all memory are refused", "[dlpack]") {
 TEST_CASE("DLPack: elements for writing do not overlap", "[dlpack]") {
   float data[4] = {};
   const DLDataType f = type(kDLFloat, 32);
-  CHECK(refusal<float, 2>(Made(data, f, {2, 3}, {1, 0})) ==
-        "given strides (1, 0) for shape (2, 3); needed: elements that do not overlap, because they "
-        "may be written; or a view of const elements");
+  CHECK(
+      refusal<float, 2>(Made(data, f, {2, 3}, {1, 0})) ==
+      "given strides (1, 0) for shape (2, 3), which repeat elements; needed: an element of its own "
+      "for each index, because it is written");
+  CHECK(
+      refusal<float, 2>(Made(data, f, {2, 2}, {1, 1})) ==
+      "given strides (1, 1) for shape (2, 2), which repeat elements; needed: an element of its own "
+      "for each index, because it is written");
   CHECK(refusal<float, 2>(Made(data, f, {2, 1}, {1, 0})) == "no error");
   CHECK(refusal<const float, 2>(Made(data, f, {2, 3}, {1, 0})) == "no error");
 }
@@ -303,7 +309,7 @@ TEST_CASE("DLPack: visit_view takes the types that it is given", "[dlpack]") {
   CHECK(message_of([&] { visit(i); }) ==
         "gdpo::visit_view: rewards: given int64; needed: one of float32, float64");
   CHECK(message_of([&] { gdpo::visit_view<1, const double>(i.tensor, last, "rewards"); }) ==
-        "gdpo::visit_view: rewards: given int64; needed: one of float64");
+        "gdpo::visit_view: rewards: given int64; needed: float64");
   CHECK(gdpo::visit_view<1>(f.tensor, last) == 2.5);
   CHECK(gdpo::visit_view<1>(i.tensor, last) == 5);
   CHECK(message_of([&] { gdpo::visit_view<1>(Made(ids, type(kDLUInt, 64), {2}).tensor, last); }) ==
@@ -320,7 +326,7 @@ TEST_CASE("DLPack: visit_view takes the types that it is given", "[dlpack]") {
   CHECK(message_of([&] {
           gdpo::visit_view<2>(
               f.tensor, [](auto) {}, "ids");
-        }) == "gdpo::visit_view: ids: given 1 axes; needed: 2");
+        }) == "gdpo::visit_view: ids: given (2); needed: rank 2");
   CHECK(message_of([&] { gdpo::visit_view<1>(f.tensor, last, "ids", gdpo::dlpack_cuda()); }) ==
         "gdpo::visit_view: ids: given the CPU; needed: CUDA device 0");
   // It keeps to the order of the types, and calls the function once.
@@ -519,7 +525,7 @@ TEST_CASE("DLPack: what goes out comes back as the same view, for all small shap
           "[dlpack]") {
   // An element is at most 2 steps of 3 elements away on each of 2 axes.
   std::vector<float> data(2 * 12 + 1);
-  int overlapping = 0;
+  int repeating = 0;
   for (const index_t rows : {0, 1, 2, 3}) {
     for (const index_t columns : {0, 1, 2, 3}) {
       for (const index_t down : {-3, -1, 0, 1, 2}) {
@@ -533,16 +539,22 @@ TEST_CASE("DLPack: what goes out comes back as the same view, for all small shap
             CHECK(back.extent[r] == v.extent[r]);
             CHECK(back.stride[r] == v.stride[r]);
           }
-          const bool overlaps =
-              rows * columns > 0 && ((rows > 1 && down == 0) || (columns > 1 && right == 0));
-          overlapping += overlaps;
-          const auto write = [&] { gdpo::view<float, 2>(lent.tensor()); };
-          CHECK((message_of(write) == "no error") != overlaps);
+          // What is written has an element of its own for each index; that what is refused may be
+          // apart all the same is the rule of elements_apart() (core/errors.hpp).
+          std::set<const float*> elements;
+          for (index_t i = 0; i < rows; ++i)
+            for (index_t j = 0; j < columns; ++j) elements.insert(&v(i, j));
+          const bool repeated = static_cast<index_t>(elements.size()) < rows * columns;
+          repeating += repeated;
+          const bool refused =
+              message_of([&] { gdpo::view<float, 2>(lent.tensor()); }) != "no error";
+          CHECK(refused == !gdpo::contract::elements_apart(2, v.extent, v.stride));
+          CHECK(refused >= repeated);
         }
       }
     }
   }
-  CHECK(overlapping == 50);  // 2 of 15 pairs of rows and down, or 2 of 12 of the others
+  CHECK(repeating > 50);
 }
 
 TEST_CASE("DLPack: rewards in, advantages out", "[dlpack]") {

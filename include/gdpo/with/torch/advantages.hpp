@@ -11,14 +11,11 @@ GDPO_BEGIN_NAMESPACE
 /// the host. The result does not refer to the tensor.
 inline ById by_id(const at::Tensor& ids, index_t expected_size = 0) {
   constexpr const char* function = "gdpo::by_id";
-  detail::check_torch(function, "ids", ids, at::kCPU);
-  if (ids.dim() != 1)
-    contract::fail(function, "ids", "shape " + detail::shape_in_words(ids), "rank 1");
-  ById groups(View<const std::int64_t, 1>{}, 0);
-  detail::visit_dtype(function, "ids", ids, detail::TorchIntegers{}, [&](auto element) {
-    groups = ById(detail::view_unchecked<const decltype(element), 1>(ids), expected_size);
+  const detail::TensorInfo info = detail::torch_info(function, "ids", ids);
+  detail::check_rank(function, "ids", info, 1, 1, "rank 1");
+  return detail::visit_elements(function, "ids", info, detail::IntegerTypes{}, [&](auto* id) {
+    return ById(detail::view_of<std::remove_pointer_t<decltype(id)>, 1>(info), expected_size);
   });
-  return groups;
 }
 
 /// Advantages of rewards in a tensor, (N, C) or (N), of any dtype and strides, on the host.
@@ -35,27 +32,23 @@ template <class Estimator = Gdpo, class Exec, class Groups,
 at::Tensor advantages(const Exec& exec, const at::Tensor& rewards, const Groups& groups,
                       const Estimator& estimator = {}, GroupReport* report = nullptr) {
   constexpr const char* function = "gdpo::advantages";
-  detail::check_torch(function, "rewards", rewards, at::kCPU);
-  if (rewards.dim() != 1 && rewards.dim() != 2) {
-    contract::fail(function, "rewards", "shape " + detail::shape_in_words(rewards),
-                   "(N, C), or (N) for one reward");
-  }
+  constexpr const char* shape = "(N, C), or (N) for one reward";
+  const detail::TensorInfo info = detail::torch_info(function, "rewards", rewards);
+  detail::check_rank(function, "rewards", info, 1, 2, shape);
   at::Tensor out;
-  const auto run = [&](auto number) {
-    using T = decltype(number);
+  detail::visit_elements(function, "rewards", info, detail::NumberTypes{}, [&](auto* element) {
+    using T = result_t<std::decay_t<decltype(*element)>>;
     const at::Tensor table = rewards.to(detail::torch_dtype<T>());  // itself if it is of that dtype
-    View<const T, 2> v{nullptr, {table.size(0), 1}, {table.stride(0), 0}};
-    v.data = static_cast<const T*>(table.data_ptr());
-    if (table.dim() == 2) v = detail::view_unchecked<const T, 2>(table);
     out = at::empty({rewards.size(0)}, detail::torch_dtype<T>());
+    const RewardBatch<T, Groups> batch{
+        detail::array_of<RewardView<T>, 2>(function, "rewards",
+                                           detail::torch_info(function, "rewards", table),
+                                           detail::ElementTypes<T>{}, shape),
+        groups};
     Workspace workspace;
-    advantages_into(exec, RewardBatch<T, Groups>{v, groups}, estimator,
-                    detail::view_unchecked<T, 1>(out), workspace, report);
-  };
-  detail::visit_dtype(function, "rewards", rewards, detail::TorchNumbers{}, [&](auto element) {
-    using T = decltype(element);
-    if constexpr (std::is_same_v<result_t<T>, float>) run(float{});
-    if constexpr (std::is_same_v<result_t<T>, double>) run(double{});
+    advantages_into(exec, batch, estimator,
+                    detail::view_of<T, 1>(detail::torch_info(function, "advantages", out)),
+                    workspace, report);
   });
   return out;
 }

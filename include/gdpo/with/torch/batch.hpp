@@ -45,22 +45,16 @@ static_assert(sizeof(TorchBatch) ==
 template <class S>
 TokenBatch<S> token_batch(const char* function, const TorchBatch& batch) {
   TokenBatch<S> b;
-#define GDPO_X(in_batch, ...) \
-  b.in_batch =                \
-      torch_tokens<S>(function, "batch." #in_batch, batch.in_batch, TorchTokenNumbers<S>{});
+#define GDPO_X(name, ...) b.name = torch_tokens<S>(function, "batch." #name, batch.name);
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(in_batch, type)                      \
-  b.in_batch = torch_tokens<type>(                  \
-      function, "batch." #in_batch, batch.in_batch, \
-      std::conditional_t<std::is_same_v<type, unsigned char>, TorchNumbers, TorchIntegers>{});
+#define GDPO_X(name, type) b.name = torch_tokens<type>(function, "batch." #name, batch.name);
   GDPO_TOKEN_MARKS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(in_batch, type) \
-  b.in_batch = column_of_torch(function, "batch." #in_batch, batch.in_batch);
+#define GDPO_X(name, ...) b.name = torch_column_of(function, "batch." #name, batch.name);
   GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
-  b.offsets = index_column_of_torch(function, "batch.offsets", batch.offsets);
+  b.offsets = torch_indices(function, "batch.offsets", batch.offsets);
   return b;
 }
 

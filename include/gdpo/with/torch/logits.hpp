@@ -30,23 +30,24 @@ inline TorchLogits aligned(const at::Tensor& logits, const at::Tensor& input_ids
                            const at::Tensor& mask = {}, const at::Tensor& offsets = {}) {
   constexpr const char* function = "gdpo::aligned";
   using contract::fail;
-  detail::check_torch(function, "input_ids", input_ids, at::kCPU);
+  detail::check_rank(function, "input_ids", detail::torch_info(function, "input_ids", input_ids), 1,
+                     2, "(B, T) or (N)");
   const std::int64_t rank = input_ids.dim();
-  if (rank != 1 && rank != 2)
-    fail(function, "input_ids", "shape " + detail::shape_in_words(input_ids), "(B, T) or (N)");
+  const auto shape = [](const at::Tensor& t) {
+    return contract::shape(static_cast<int>(t.dim()), t.sizes().data());
+  };
   if (rank == 1 && !offsets.defined())
     fail(function, "offsets", "an undefined tensor", "where the sequences begin and end, (B + 1)");
   if (rank == 2 && offsets.defined())
     fail(function, "offsets", "a tensor, with input_ids (B, T)", "none, or input_ids (N)");
   if (mask.defined() && mask.sizes() != input_ids.sizes()) {
-    fail(function, "mask", "shape " + detail::shape_in_words(mask),
-         detail::shape_in_words(input_ids) + ", the shape of input_ids");
+    fail(function, "mask", shape(mask), shape(input_ids) + ", the shape of input_ids");
   }
   if (logits.defined() &&
       (logits.dim() != rank + 1 ||
        logits.sizes().slice(0, static_cast<std::size_t>(rank)) != input_ids.sizes())) {
-    fail(function, "logits", "shape " + detail::shape_in_words(logits),
-         detail::shape_in_words(input_ids) + ", the shape of input_ids, and the vocabulary");
+    fail(function, "logits", shape(logits),
+         shape(input_ids) + ", the shape of input_ids, and the vocabulary");
   }
   TorchLogits batch;
   batch.logits = logits, batch.offsets = offsets;
@@ -63,9 +64,9 @@ namespace detail {
 template <class T, int Rank>
 LogitBatch<T, Rank> logit_batch(const char* function, const TorchLogits& x) {
   LogitBatch<T, Rank> batch;
-  batch.targets = torch_tokens<std::int64_t>(function, "targets", x.targets, TorchIntegers{});
-  batch.mask = torch_tokens<unsigned char>(function, "mask", x.mask, TorchNumbers{});
-  batch.offsets = index_column_of_torch(function, "offsets", x.offsets);
+  batch.targets = torch_tokens<std::int64_t>(function, "targets", x.targets);
+  batch.mask = torch_tokens<unsigned char>(function, "mask", x.mask);
+  batch.offsets = torch_indices(function, "offsets", x.offsets);
   batch.temperature = x.temperature;
   return batch;
 }
@@ -78,18 +79,18 @@ inline bool last_row_is_idle(const TorchLogits& x) {
 
 template <class T, int Rank, class Exec, class Loss>
 TorchLoss loss_of_logits(const Exec& exec, const Loss& loss, const TorchLogits& x,
-                         const TokenBatch<float>& batch, const Normalizer& normalizer,
-                         LogitsWorkspace& workspace) {
+                         const TensorInfo& table, const TokenBatch<float>& batch,
+                         const Normalizer& normalizer, LogitsWorkspace& workspace) {
   constexpr const char* function = "gdpo::torch_loss_from_logits";
   LogitBatch<T, Rank> logits = logit_batch<T, Rank>(function, x);
-  logits.logits = view_unchecked<const T, Rank>(x.logits);
+  logits.logits = view_of<const T, Rank>(table);
   const bool idle = last_row_is_idle(x);
   if (idle) --logits.logits.extent[1];
   TorchLoss r;
   at::Tensor gradient;
   if (wants_gradient(x.logits)) {
     gradient = at::empty(x.logits.sizes(), x.logits.scalar_type());
-    View<T, Rank> dlogits = view_unchecked<T, Rank>(gradient);
+    View<T, Rank> dlogits = view_of<T, Rank>(torch_info(function, "dlogits", gradient));
     if (idle) {
       --dlogits.extent[1];
       gradient.select(1, gradient.size(1) - 1).zero_();
@@ -160,18 +161,18 @@ TorchLoss torch_loss_from_logits(const Exec& exec, const Loss& loss, const Torch
                                  const TokenBatch<float>& batch, const Normalizer& normalizer,
                                  LogitsWorkspace& workspace) {
   constexpr const char* function = "gdpo::torch_loss_from_logits";
-  const at::Tensor& x = logits.logits;
-  detail::check_torch(function, "logits", x, at::kCPU);
-  if (x.dim() != 2 && x.dim() != 3)
-    contract::fail(function, "logits", "shape " + detail::shape_in_words(x), "(B, T, V) or (N, V)");
-  TorchLoss r;
-  detail::visit_dtype(function, "logits", x, detail::TorchFloats{}, [&](auto element) {
-    using T = decltype(element);
-    r = x.dim() == 2
-            ? detail::loss_of_logits<T, 2>(exec, loss, logits, batch, normalizer, workspace)
-            : detail::loss_of_logits<T, 3>(exec, loss, logits, batch, normalizer, workspace);
-  });
-  return r;
+  const detail::TensorInfo table = detail::torch_info(function, "logits", logits.logits);
+  detail::check_rank(function, "logits", table, 2, 3, "(B, T, V) or (N, V)");
+  return detail::visit_elements(function, "logits", table, detail::RealTypes{},
+                                [&](auto* element) -> TorchLoss {
+                                  using T = std::decay_t<decltype(*element)>;
+                                  if (table.rank == 2) {
+                                    return detail::loss_of_logits<T, 2>(
+                                        exec, loss, logits, table, batch, normalizer, workspace);
+                                  }
+                                  return detail::loss_of_logits<T, 3>(exec, loss, logits, table,
+                                                                      batch, normalizer, workspace);
+                                });
 }
 /// The same of a batch in tensors.
 template <class Exec, class Loss>

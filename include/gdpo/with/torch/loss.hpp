@@ -65,14 +65,12 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
                      LossWorkspace<S>& workspace) {
   constexpr const char* function = "gdpo::torch_loss";
   TokenBatch<S> bound = batch;
-  bound.logp = torch_tokens<S>(function, name, logp, TorchTokenNumbers<S>{});
+  bound.logp = torch_tokens<S>(function, name, logp);
   at::Tensor gradient;
   TokenOut<S> out;
   if (logp.defined() && wants_gradient(logp)) {
     gradient = at::empty(logp.sizes(), torch_dtype<S>());
-    if (logp.dim() == 1) out = view_unchecked<S, 1>(gradient);
-    if (logp.dim() == 2) out = view_unchecked<S, 2>(gradient);
-    if (logp.dim() == 3) out = view_unchecked<S, 3>(gradient);
+    out = tokens_out<S>(torch_info(function, "gradient", gradient));
   }
   TorchLoss r;
   r.result = evaluate(exec, loss, bound, normalizer, out, workspace);

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <gdpo/loss.hpp>
-#include <numeric>
+#include <gdpo/tokens/token_tensor.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -20,50 +20,30 @@ struct LayoutOf<c10::BFloat16> {
 
 namespace detail {
 
+/// The dtypes of LibTorch that the library reads, beside bool.
+struct TorchDtype {
+  StoredAs stored_as;
+  at::ScalarType dtype;
+};
+inline constexpr TorchDtype torch_dtypes[] = {
+    {StoredAs::Float, at::kFloat},  {StoredAs::Double, at::kDouble},
+    {StoredAs::Float16, at::kHalf}, {StoredAs::BFloat16, at::kBFloat16},
+    {StoredAs::Int8, at::kChar},    {StoredAs::UInt8, at::kByte},
+    {StoredAs::Int16, at::kShort},  {StoredAs::Int32, at::kInt},
+    {StoredAs::Int64, at::kLong}};
+
 /// The dtype whose elements are of type T in memory.
 template <class T>
 constexpr at::ScalarType torch_dtype() {
-  using L = layout_t<T>;
-  constexpr bool is_signed_integer = std::is_integral_v<L> && std::is_signed_v<L>;
-  if constexpr (std::is_same_v<L, float>) return at::kFloat;
-  if constexpr (std::is_same_v<L, double>) return at::kDouble;
-  if constexpr (std::is_same_v<L, Float16>) return at::kHalf;
-  if constexpr (std::is_same_v<L, BFloat16>) return at::kBFloat16;
-  if constexpr (std::is_same_v<L, bool>) return at::kBool;
-  if constexpr (is_signed_integer && sizeof(L) == 1) return at::kChar;
-  if constexpr (is_signed_integer && sizeof(L) == 2) return at::kShort;
-  if constexpr (is_signed_integer && sizeof(L) == 4) return at::kInt;
-  if constexpr (is_signed_integer && sizeof(L) == 8) return at::kLong;
-  if constexpr (std::is_same_v<L, unsigned char>) return at::kByte;
+  for (const TorchDtype& known : torch_dtypes)
+    if (known.stored_as == stored_as<T>()) return known.dtype;
   return at::ScalarType::Undefined;
 }
 
-/// Types of elements, for `visit_dtype`.
-template <class... Ts>
-struct DTypes {};
-using TorchIntegers =
-    DTypes<std::int64_t, std::int32_t, std::int16_t, std::int8_t, unsigned char, bool>;
-using TorchNumbers = DTypes<float, double, Float16, BFloat16, std::int64_t, std::int32_t,
-                            std::int16_t, std::int8_t, unsigned char, bool>;
-using TorchNumbersToFloat = DTypes<float, Float16, BFloat16, std::int64_t, std::int32_t,
-                                   std::int16_t, std::int8_t, unsigned char, bool>;
-using TorchFloats = DTypes<float, double, Float16, BFloat16>;
-
-/// The name of a dtype as a message gives it: "dtype Float".
-GDPO_COLD inline std::string dtype_in_words(at::ScalarType dtype) {
-  return std::string("dtype ") + c10::toString(dtype);
-}
-/// The shape of a tensor as a message gives it: "(2, 3)".
-GDPO_COLD inline std::string shape_in_words(const at::Tensor& t) {
-  std::string words = "(";
-  for (std::int64_t r = 0; r < t.dim(); ++r) words += (r ? ", " : "") + std::to_string(t.size(r));
-  return words + ")";
-}
-
-/// Throws unless the tensor is an array on a device of this type whose elements can be read as they
-/// stand in memory.
-inline void check_torch(const char* function, const contract::Text& name, const at::Tensor& t,
-                        at::DeviceType device) {
+/// What a tensor is in memory. Throws unless it is a dense array on a device of this type whose
+/// elements can be read as they stand in memory. The result refers to the tensor.
+inline TensorInfo torch_info(const char* function, const contract::Text& name, const at::Tensor& t,
+                             at::DeviceType device = at::kCPU) {
   using contract::fail;
   if (!t.defined()) fail(function, name, "an undefined tensor", "a tensor with elements");
   if (t.layout() != at::kStrided)
@@ -74,116 +54,44 @@ inline void check_torch(const char* function, const contract::Text& name, const 
   }
   if (t.is_neg())
     fail(function, name, "a tensor that is negated when it is read", "its resolve_neg()");
-}
-
-/// Calls f(T{}) with the type of the tensor's elements, one of Ts. Throws for any other dtype.
-template <class F, class... Ts>
-void visit_dtype(const char* function, const contract::Text& name, const at::Tensor& t,
-                 DTypes<Ts...>, const F& f) {
-  if (((t.scalar_type() == torch_dtype<Ts>() && (f(Ts{}), true)) || ...)) return;
-  std::string dtypes;
-  ((dtypes += (dtypes.empty() ? "" : " or ") + dtype_in_words(torch_dtype<Ts>())), ...);
-  contract::fail(function, name, dtype_in_words(t.scalar_type()), dtypes);
-}
-
-/// Throws where two indices of a tensor may have the same element. With the axes ordered by their
-/// strides, they cannot if each stride steps over all elements of the axes before it.
-inline void check_no_overlap(const char* function, const contract::Text& name,
-                             const at::Tensor& t) {
-  if (t.numel() == 0) return;
-  std::vector<std::int64_t> axes(static_cast<std::size_t>(t.dim()));
-  std::iota(axes.begin(), axes.end(), std::int64_t{0});
-  std::sort(axes.begin(), axes.end(),
-            [&](std::int64_t a, std::int64_t b) { return t.stride(a) < t.stride(b); });
-  std::int64_t last = 0;  // the offset of the last element of the axes so far
-  for (const std::int64_t axis : axes) {
-    if (t.size(axis) == 1) continue;
-    if (t.stride(axis) <= last) {
-      contract::fail(function, name,
-                     "a tensor whose elements overlap, with stride " +
-                         contract::text(static_cast<index_t>(t.stride(axis))) + " of axis " +
-                         contract::text(static_cast<index_t>(axis)),
-                     "an element of its own for each index, because it is written");
-    }
-    last += (t.size(axis) - 1) * t.stride(axis);
+  TensorInfo info;
+  info.rank = static_cast<int>(t.dim());
+  info.extent = t.sizes().data(), info.stride = t.strides().data();
+  info.is_bool = t.scalar_type() == at::kBool;
+  if (info.is_bool) info.stored_as = StoredAs::UInt8;
+  for (const TorchDtype& known : torch_dtypes)
+    if (known.dtype == t.scalar_type()) info.stored_as = known.stored_as;
+  if (info.stored_as == StoredAs::Other) {
+    info.other = std::string("dtype ") + c10::toString(t.scalar_type());
+  } else {
+    info.data = t.data_ptr();
   }
-}
-
-/// The view of a tensor that is known to be of dtype T and rank Rank.
-template <class T, int Rank>
-View<T, Rank> view_unchecked(const at::Tensor& t) {
-  View<T, Rank> v;
-  v.data = static_cast<T*>(t.data_ptr());
-  for (int r = 0; r < Rank; ++r) {
-    v.extent[r] = static_cast<index_t>(t.size(r));
-    v.stride[r] = static_cast<index_t>(t.stride(r));
-  }
-  return v;
+  return info;
 }
 template <class T, int Rank>
 View<T, Rank> view_of_torch(const char* function, const contract::Text& name, const at::Tensor& t,
                             at::DeviceType device) {
-  static_assert(Rank >= 1 && Rank <= 3, "a view has rank 1, 2 or 3");
-  constexpr at::ScalarType dtype = torch_dtype<T>();
-  static_assert(dtype != at::ScalarType::Undefined, "no dtype of LibTorch has elements of type T");
-  check_torch(function, name, t, device);
-  if (t.scalar_type() != dtype) {
-    contract::fail(function, name, dtype_in_words(t.scalar_type()),
-                   dtype_in_words(dtype) + ", whose elements the view has");
-  }
-  if (t.dim() != Rank) {
-    contract::fail(function, name, "shape " + shape_in_words(t),
-                   "rank " + contract::text(index_t{Rank}));
-  }
-  if constexpr (!std::is_const_v<T>) check_no_overlap(function, name, t);
-  return view_unchecked<T, Rank>(t);
+  static_assert(std::is_same_v<layout_t<std::remove_const_t<T>>, bool> ||
+                    torch_dtype<T>() != at::ScalarType::Undefined,
+                "no dtype of LibTorch has elements of type T");
+  const TensorInfo info = torch_info(function, name, t, device);
+  check_dtype<T>(function, name, info);
+  return checked_view<T, Rank>(function, name, info);
 }
 
-/// The tensor as a token array of a batch; absent if it is undefined.
-template <class R, class Types>
-TokenView<R> torch_tokens(const char* function, const contract::Text& name, const at::Tensor& t,
-                          Types types) {
-  TokenView<R> tokens;
-  if (!t.defined()) return tokens;
-  check_torch(function, name, t, at::kCPU);
-  if (t.dim() < 1 || t.dim() > 3)
-    contract::fail(function, name, "shape " + shape_in_words(t), "rank 1 (packed), 2 or 3");
-  visit_dtype(function, name, t, types, [&](auto element) {
-    using T = const decltype(element);
-    if (t.dim() == 1) tokens = view_unchecked<T, 1>(t);
-    if (t.dim() == 2) tokens = view_unchecked<T, 2>(t);
-    if (t.dim() == 3) tokens = view_unchecked<T, 3>(t);
-  });
-  return tokens;
-}
-/// Log-probs and their like: numbers that are read as S, of which double is none in a float batch.
+/// The tensor as a token array of a batch, or as a column; absent if it is undefined.
 template <class S>
-using TorchTokenNumbers =
-    std::conditional_t<std::is_same_v<S, float>, TorchNumbersToFloat, TorchNumbers>;
-
-/// The tensor as a column of a batch; absent if it is undefined.
-inline Column column_of_torch(const char* function, const contract::Text& name,
-                              const at::Tensor& t) {
-  Column column;
-  if (!t.defined()) return column;
-  check_torch(function, name, t, at::kCPU);
-  if (t.dim() < 1 || t.dim() > 2)
-    contract::fail(function, name, "shape " + shape_in_words(t), "rank 1 or 2, one for each row");
-  visit_dtype(function, name, t, TorchNumbers{}, [&](auto element) {
-    using T = const decltype(element);
-    column = t.dim() == 1 ? Column(view_unchecked<T, 1>(t)) : Column(view_unchecked<T, 2>(t));
-  });
-  return column;
+TokenView<S> torch_tokens(const char* function, const contract::Text& name, const at::Tensor& t) {
+  return t.defined() ? tokens_of<S>(function, name, torch_info(function, name, t)) : TokenView<S>{};
 }
-inline IndexColumn index_column_of_torch(const char* function, const contract::Text& name,
-                                         const at::Tensor& t) {
-  IndexColumn column;
-  if (!t.defined()) return column;
-  check_torch(function, name, t, at::kCPU);
-  if (t.dim() != 1) contract::fail(function, name, "shape " + shape_in_words(t), "rank 1");
-  visit_dtype(function, name, t, TorchIntegers{},
-              [&](auto element) { column = view_unchecked<const decltype(element), 1>(t); });
-  return column;
+inline Column torch_column_of(const char* function, const contract::Text& name,
+                              const at::Tensor& t) {
+  return t.defined() ? column_of(function, name, torch_info(function, name, t)) : Column{};
+}
+inline IndexColumn torch_indices(const char* function, const contract::Text& name,
+                                 const at::Tensor& t) {
+  return t.defined() ? index_column_of(function, name, torch_info(function, name, t))
+                     : IndexColumn{};
 }
 
 }  // namespace detail
@@ -197,8 +105,8 @@ inline IndexColumn index_column_of_torch(const char* function, const contract::T
 /// is not known to autograd: write to tensors that it does not record.
 ///
 /// Errors: `invalid_input`, which names the tensor by `name`, for an undefined tensor, one of
-/// another dtype or rank, sparse or not on the host; and, if T is not const, for one whose elements
-/// overlap, as expand() makes it.
+/// another dtype or rank, sparse or not on the host; and, if T is not const, for one that repeats
+/// elements, as expand() makes it. Bool can also be viewed as `const unsigned char`.
 template <class T, int Rank>
 View<T, Rank> view(const at::Tensor& tensor, const contract::Text& name = "tensor") {
   return detail::view_of_torch<T, Rank>("gdpo::view", name, tensor, at::kCPU);
@@ -223,7 +131,7 @@ void device_view(const at::Tensor&&, const contract::Text& = "") = delete;
 ///
 /// Errors: as of `view`.
 inline Column torch_column(const at::Tensor& tensor, const contract::Text& name = "tensor") {
-  return detail::column_of_torch("gdpo::torch_column", name, tensor);
+  return detail::torch_column_of("gdpo::torch_column", name, tensor);
 }
 /// Deleted, because a temporary tensor may be the only one of its storage.
 void torch_column(const at::Tensor&&, const contract::Text& = "") = delete;

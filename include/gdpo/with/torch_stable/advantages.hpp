@@ -71,19 +71,20 @@ inline std::vector<Constraint> constraints_of(const std::vector<double>& numbers
 /// Rewards of any type and strides, (rows) or (rows, rewards).
 struct RewardTensor {
   index_t rows, count, row_stride, reward_stride;
-  StoredAs type = StoredAs::Other;
-  bool narrow = false;  ///< whether they are of float32 or narrower
+  StoredAs type;
+  bool narrow;  ///< whether they are of float32 or narrower
 
-  RewardTensor(const Call& call, const Tensor& tensor)
-      : rows((check(call, "rewards", tensor, 1, 2, "rank 1 (rows) or 2 (rows, rewards)"),
-              static_cast<index_t>(tensor.size(0)))),
-        count(tensor.dim() == 2 ? static_cast<index_t>(tensor.size(1)) : 1),
-        row_stride(static_cast<index_t>(tensor.stride(0))),
-        reward_stride(tensor.dim() == 2 ? static_cast<index_t>(tensor.stride(1)) : 0) {
-    with_element(call, "rewards", tensor, [this](auto* element) {
-      using T = std::remove_const_t<std::remove_pointer_t<decltype(element)>>;
-      type = stored_as<T>(), narrow = !std::is_same_v<T, double> && !std::is_integral_v<T>;
-    });
+  RewardTensor(const Call& call, const Tensor& tensor) {
+    const TensorInfo info = info_of(call, "rewards", tensor);
+    gdpo::detail::check_rank(call.function, "rewards", info, 1, 2, "(rows) or (rows, rewards)");
+    rows = info.extent[0], row_stride = info.stride[0];
+    count = info.rank == 2 ? info.extent[1] : 1;
+    reward_stride = info.rank == 2 ? info.stride[1] : 0;
+    type = info.stored_as;
+    narrow = gdpo::detail::visit_elements(
+        call.function, "rewards", info, gdpo::detail::NumberTypes{}, [](auto* element) {
+          return std::is_same_v<result_t<std::decay_t<decltype(*element)>>, float>;
+        });
   }
   /// Reward c of row i of an array of that type.
   GDPO_INLINE double at(const void* data, index_t i, index_t c) const {
@@ -160,15 +161,10 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
     }
   };
   const auto visit_groups = [&](const auto& e) {
-    if (group_ids) {
-      return evaluate(e, detail::with_integers(function, "group_ids", *group_ids,
-                                               [](const auto& ids) { return by_id(ids); }));
-    }
+    if (group_ids) return evaluate(e, by_id(detail::indices(function, "group_ids", *group_ids)));
     if (group_offsets) {
-      std::vector<std::int64_t> offsets;
-      detail::with_integers(function, "group_offsets", *group_offsets, [&](const auto& v) {
-        for (index_t i = 0; i < v.extent[0]; ++i) offsets.push_back(v(i));
-      });
+      const std::vector<index_t> offsets =
+          detail::indices(function, "group_offsets", *group_offsets);
       return evaluate(e, by_offsets(offsets));
     }
     evaluate(e, groups_of(static_cast<index_t>(group_size)));

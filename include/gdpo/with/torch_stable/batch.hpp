@@ -29,10 +29,7 @@ TokenBatch<S> batch_of(const Call& call, GDPO_TORCH_PARAMETERS) {
 #define GDPO_X(name, ...) batch.name = column(call, "batch." #name, name);
   GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
-  if (offsets) {
-    batch.offsets = with_integers(call, "batch.offsets", *offsets,
-                                  [](const auto& view) -> IndexColumn { return view; });
-  }
+  batch.offsets = index_column(call, "batch.offsets", offsets);
   return batch;
 }
 

@@ -88,7 +88,10 @@ inline constexpr const char* policy_loss_from_logits_in_place_schema =
 inline std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss_from_logits_in_place(
     const std::string& loss, const Tensor& counts, const Tensor& logits, const Tensor& targets,
     double temperature, GDPO_TORCH_PARAMETERS) {
-  detail::check_rows_apart("gdpo::policy_loss_from_logits", "logits", logits);
+  const detail::TensorInfo table =
+      detail::table_info("gdpo::policy_loss_from_logits", "logits", logits);
+  contract::check_apart("gdpo::policy_loss_from_logits", "logits", table.rank, table.extent,
+                        table.stride);
   return detail::loss_from_logits("gdpo::policy_loss_from_logits", loss, counts, logits, targets,
                                   temperature, logits, GDPO_TORCH_NAMES);
 }

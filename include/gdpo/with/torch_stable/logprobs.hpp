@@ -12,38 +12,20 @@ namespace detail {
 template <class F>
 void with_logits(const Call& call, const Tensor& logits, const Array& targets, const Array& mask,
                  double temperature, const F& f) {
-  check(call, "logits", logits, 2, 3,
-        "rank 2 (tokens, vocabulary) or 3 (rows, tokens, vocabulary)");
-  with_real(call, "logits", logits, [&](auto* element) {
-    using T = std::decay_t<decltype(*element)>;
-    const auto run = [&](auto batch) {
-      batch.targets = tokens<std::int64_t>(call, "targets", targets);
-      batch.mask = tokens<unsigned char>(call, "mask", mask);
-      batch.temperature = temperature;
-      f(batch);
-    };
-    if (logits.dim() == 2) return run(LogitBatch<T, 2>{view_of<T, 2>(logits), {}, {}, {}});
-    run(LogitBatch<T, 3>{view_of<T, 3>(logits), {}, {}, {}});
-  });
-}
-
-/// Throws unless the rows of a table, which is to be written, are apart: side by side in one of the
-/// two orders of its axes.
-inline void check_rows_apart(const Call& call, const char* name, const Tensor& table) {
-  const std::int64_t rank = table.dim(), vocabulary = table.size(rank - 1);
-  std::int64_t extent[2] = {1, 1}, stride[2] = {vocabulary, vocabulary};
-  for (std::int64_t r = 0; r + 1 < rank; ++r) {
-    if (table.size(r) == 0) return;
-    extent[r] = table.size(r), stride[r] = table.size(r) > 1 ? table.stride(r) : vocabulary;
-  }
-  if (extent[0] > 1 && (extent[1] == 1 || stride[0] < stride[1]))
-    std::swap(extent[0], extent[1]), std::swap(stride[0], stride[1]);
-  const bool apart = (extent[1] == 1 || stride[1] >= vocabulary) &&
-                     (extent[0] == 1 || stride[0] >= stride[1] * (extent[1] - 1) + vocabulary);
-  if (!apart) {
-    call.fail(name, "rows that share memory",
-              "rows apart from each other, because they are written in place");
-  }
+  const TensorInfo table = table_info(call, "logits", logits);
+  gdpo::detail::visit_elements(
+      call.function, "logits", table, gdpo::detail::RealTypes{}, [&](auto* element) {
+        using T = std::decay_t<decltype(*element)>;
+        const auto run = [&](auto batch) {
+          batch.targets = tokens<std::int64_t>(call, "targets", targets);
+          batch.mask = tokens<unsigned char>(call, "mask", mask);
+          batch.temperature = temperature;
+          f(batch);
+        };
+        using gdpo::detail::view_of;
+        if (table.rank == 2) return run(LogitBatch<T, 2>{view_of<const T, 2>(table), {}, {}, {}});
+        run(LogitBatch<T, 3>{view_of<const T, 3>(table), {}, {}, {}});
+      });
 }
 
 }  // namespace detail

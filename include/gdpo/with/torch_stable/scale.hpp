@@ -37,9 +37,10 @@ struct Factor {
   Factor(const Call& call, const Tensor& factor) : data(factor.const_data_ptr()) {
     if (!call.has(factor) || factor.numel() != 1)
       call.fail("by", "another tensor", "a scalar on the device of the table");
-    with_real(call, "by", factor, [this](auto* element) {
-      type = stored_as<std::remove_const_t<std::remove_pointer_t<decltype(element)>>>();
-    });
+    const TensorInfo info = info_of(factor);
+    gdpo::detail::check_dtype<const float, const double, const BFloat16, const Float16>(
+        call.function, "by", info);
+    type = info.stored_as;
   }
   template <class S>
   GDPO_INLINE S value() const {
@@ -59,10 +60,10 @@ using ScaledIn = std::conditional_t<std::is_same_v<T, double>, double, float>;
 /// Checks a table and calls f(a null pointer to its type).
 template <class F>
 void with_table(const Call& call, const Tensor& table, const F& f) {
-  check(call, "table", table, 2, 3, "rank 2 (tokens, vocabulary) or 3 (rows, tokens, vocabulary)");
-  if (table.size(table.dim() - 1) > 1 && table.stride(table.dim() - 1) != 1)
+  const TensorInfo info = table_info(call, "table", table);
+  if (info.extent[info.rank - 1] > 1 && info.stride[info.rank - 1] != 1)
     call.fail("table", "another stride", "stride 1 over the vocabulary");
-  with_real(call, "table", table, f);
+  gdpo::detail::visit_elements(call.function, "table", info, gdpo::detail::RealTypes{}, f);
 }
 
 template <class T, class S>

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <gdpo/core/exec.hpp>
 #include <gdpo/tokens/token_batch.hpp>
+#include <gdpo/tokens/token_tensor.hpp>
 #include <optional>
 #include <tuple>
 
@@ -65,117 +66,105 @@ struct Call {
   }
 };
 
-/// Calls f(a null pointer to the element type) for the dtype of a tensor of floating-point numbers.
-/// `needed` says which dtypes the caller takes.
-template <class F>
-auto with_real(const Call& call, const char* name, const Tensor& tensor, const F& f,
-               const char* needed = "float64, float32, bfloat16 or float16") {
-  switch (tensor.scalar_type()) {
+using gdpo::detail::TensorInfo;
+
+/// How the ABI calls an element type; Other for one that the library does not read.
+inline StoredAs element_type(ScalarType type) {
+  switch (type) {
     case ScalarType::Float:
-      return f(static_cast<const float*>(nullptr));
+      return StoredAs::Float;
     case ScalarType::Double:
-      return f(static_cast<const double*>(nullptr));
+      return StoredAs::Double;
     case ScalarType::BFloat16:
-      return f(static_cast<const BFloat16*>(nullptr));
+      return StoredAs::BFloat16;
     case ScalarType::Half:
-      return f(static_cast<const Float16*>(nullptr));
-    default:
-      call.fail(name, torch::headeronly::toString(tensor.scalar_type()), needed);
-  }
-}
-/// The same for a tensor of any numbers; bool is read as bytes.
-template <class F>
-auto with_element(const Call& call, const char* name, const Tensor& tensor, const F& f) {
-  switch (tensor.scalar_type()) {
+      return StoredAs::Float16;
     case ScalarType::Bool:
     case ScalarType::Byte:
-      return f(static_cast<const unsigned char*>(nullptr));
+      return StoredAs::UInt8;
     case ScalarType::Char:
-      return f(static_cast<const signed char*>(nullptr));
+      return StoredAs::Int8;
     case ScalarType::Short:
-      return f(static_cast<const std::int16_t*>(nullptr));
+      return StoredAs::Int16;
     case ScalarType::Int:
-      return f(static_cast<const std::int32_t*>(nullptr));
+      return StoredAs::Int32;
     case ScalarType::Long:
-      return f(static_cast<const std::int64_t*>(nullptr));
+      return StoredAs::Int64;
     default:
-      return with_real(call, name, tensor, f,
-                       "float64, float32, bfloat16, float16, bool, uint8 or a signed integer");
+      return StoredAs::Other;
   }
 }
 
-/// The tensor as a view of that rank, which has been checked.
-template <class T, int Rank>
-View<const T, Rank> view_of(const Tensor& tensor) {
-  View<const T, Rank> v{static_cast<const T*>(tensor.const_data_ptr()), {}, {}};
-  const auto sizes = tensor.sizes(), strides = tensor.strides();
-  for (int r = 0; r < Rank; ++r) {
-    v.extent[r] = static_cast<index_t>(sizes[static_cast<std::size_t>(r)]);
-    v.stride[r] = static_cast<index_t>(strides[static_cast<std::size_t>(r)]);
+/// What a tensor is in memory, for reading. The result refers to the tensor.
+inline TensorInfo info_of(const Tensor& tensor) {
+  TensorInfo info;
+  const ScalarType type = tensor.scalar_type();
+  info.stored_as = element_type(type), info.is_bool = type == ScalarType::Bool;
+  info.rank = static_cast<int>(tensor.dim()), info.read_only = true;
+  info.extent = tensor.sizes().data(), info.stride = tensor.strides().data();
+  if (info.stored_as == StoredAs::Other) {
+    info.other = std::string("dtype ") + torch::headeronly::toString(type);
+  } else {
+    info.data = const_cast<void*>(tensor.const_data_ptr());
   }
-  return v;
+  return info;
 }
-
-/// A tensor that an operator has made, to be written.
-template <class T, int Rank>
-View<T, Rank> new_view(const Tensor& tensor) {
-  const View<const T, Rank> v = view_of<T, Rank>(tensor);
-  View<T, Rank> out{static_cast<T*>(tensor.mutable_data_ptr()), {}, {}};
-  for (int r = 0; r < Rank; ++r) out.extent[r] = v.extent[r], out.stride[r] = v.stride[r];
-  return out;
-}
-
-/// Throws unless the tensor is on the CPU and has a rank from `least` to `most`.
-inline void check(const Call& call, const char* name, const Tensor& tensor, int least, int most,
-                  const char* shape) {
+/// The same. Throws unless the tensor is on the device of the call.
+inline TensorInfo info_of(const Call& call, const char* name, const Tensor& tensor) {
   if (!call.has(tensor)) {
     call.fail(name, "a tensor on another device",
               call.on_cpu() ? "one on the CPU" : "one on the device of the others");
   }
-  if (tensor.dim() < least || tensor.dim() > most) {
-    call.fail(name, "a tensor of rank " + std::to_string(static_cast<long long>(tensor.dim())),
-              shape);
-  }
+  return info_of(tensor);
+}
+/// The same of a tensor that an operator has made or changes in place.
+inline TensorInfo written(const Tensor& tensor) {
+  TensorInfo info = info_of(tensor);
+  info.data = tensor.mutable_data_ptr(), info.read_only = false;
+  return info;
+}
+/// Such a tensor as a view.
+template <class T, int Rank>
+View<T, Rank> new_view(const Tensor& tensor) {
+  return gdpo::detail::view_of<T, Rank>(written(tensor));
+}
+/// Such a tensor as an array of tokens.
+template <class S>
+TokenOut<S> tokens_out(const Tensor& tensor) {
+  return gdpo::detail::tokens_out<S>(written(tensor));
 }
 
-/// An array with one number for each token, read as S.
+/// A table over the vocabulary, such as logits.
+inline TensorInfo table_info(const Call& call, const char* name, const Tensor& tensor) {
+  TensorInfo info = info_of(call, name, tensor);
+  gdpo::detail::check_rank(call.function, name, info, 2, 3,
+                           "(tokens, vocabulary) or (rows, tokens, vocabulary)");
+  return info;
+}
+
+/// An array with one number for each token, read as S; absent if there is no tensor.
 template <class S>
 TokenView<S> tokens(const Call& call, const char* name, const Array& array) {
   if (!array) return {};
-  check(call, name, *array, 1, 3,
-        "rank 1 (packed tokens), 2 (rows, tokens) or 3 (prompts, completions, tokens)");
-  return with_element(call, name, *array, [&](auto* element) -> TokenView<S> {
-    using T = std::decay_t<decltype(*element)>;
-    if constexpr (std::is_same_v<S, float> && std::is_same_v<T, double>) {
-      call.fail(name, "float64", "float32 or narrower, as batch.logp is");
-    } else if constexpr (std::is_same_v<S, std::int64_t> && !std::is_integral_v<T>) {
-      call.fail(name, "numbers with a fraction", "integers");
-    } else {
-      if (array->dim() == 1) return view_of<T, 1>(*array);
-      if (array->dim() == 2) return view_of<T, 2>(*array);
-      return view_of<T, 3>(*array);
-    }
-  });
+  return gdpo::detail::tokens_of<S>(call.function, name, info_of(call, name, *array));
 }
-
 /// A column with one number for each row.
 inline Column column(const Call& call, const char* name, const Array& array) {
   if (!array) return {};
-  check(call, name, *array, 1, 2, "rank 1 (rows) or 2 (prompts, completions)");
-  return with_element(call, name, *array, [&](auto* element) -> Column {
-    using T = std::decay_t<decltype(*element)>;
-    if (array->dim() == 1) return view_of<T, 1>(*array);
-    return view_of<T, 2>(*array);
-  });
+  return gdpo::detail::column_of(call.function, name, info_of(call, name, *array));
+}
+/// A column of integers.
+inline IndexColumn index_column(const Call& call, const char* name, const Array& array) {
+  if (!array) return {};
+  return gdpo::detail::index_column_of(call.function, name, info_of(call, name, *array));
 }
 
-/// Calls f(view) with a tensor of rank 1 that holds integers of 32 or 64 bits.
-template <class F>
-auto with_integers(const Call& call, const char* name, const Tensor& tensor, const F& f) {
-  check(call, name, tensor, 1, 1, "rank 1");
-  if (tensor.scalar_type() == ScalarType::Int) return f(view_of<std::int32_t, 1>(tensor));
-  if (tensor.scalar_type() == ScalarType::Long) return f(view_of<std::int64_t, 1>(tensor));
-  call.fail(name, torch::headeronly::toString(tensor.scalar_type()), "int32 or int64");
+/// The integers of a tensor of rank 1 on the CPU.
+inline std::vector<index_t> indices(const Call& call, const char* name, const Tensor& tensor) {
+  const IndexColumn column = index_column(call, name, tensor);
+  std::vector<index_t> numbers;
+  for (index_t i = 0; i < column.size(); ++i) numbers.push_back(column(i));
+  return numbers;
 }
 
 /// A new dense tensor on the device of the call, not filled in. It calls the C function of the ABI,
@@ -214,13 +203,6 @@ inline double* data_of(const Tensor& tensor) {
 inline Tensor new_like(const Call& call, const Tensor& tensor, int less, ScalarType type) {
   const auto sizes = tensor.sizes();
   return new_tensor(call, std::vector<std::int64_t>(sizes.begin(), sizes.end() - less), type);
-}
-/// A tensor of rank 1, 2 or 3 that an operator has made, as an array of tokens to be written.
-template <class S>
-TokenOut<S> tokens_out(const Tensor& tensor) {
-  if (tensor.dim() == 1) return new_view<S, 1>(tensor);
-  if (tensor.dim() == 2) return new_view<S, 2>(tensor);
-  return new_view<S, 3>(tensor);
 }
 
 }  // namespace detail

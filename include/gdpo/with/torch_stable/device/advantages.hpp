@@ -111,22 +111,19 @@ std::tuple<Tensor, Array> groups_on(const Call& call, const Device& device, inde
     return static_cast<index_t*>(offsets.mutable_data_ptr());
   };
   if (ids) {
-    with_integers(call, "group_ids", *ids, [&](const auto& v) {
-      if (v.extent[0] == rows) return;
-      call.fail("groups", contract::text(v.extent[0]) + " ids",
+    if (const index_t given_ids = index_column(call, "group_ids", ids).size(); given_ids != rows) {
+      call.fail("groups", contract::text(given_ids) + " ids",
                 "one id for each of the " + contract::text(rows) + " rows");
-    });
+    }
     const auto [values, order] = sorted(*ids);
-    const ColumnOf<std::int64_t> column = with_integers(
-        call, "group_ids", values, [](const auto& v) -> ColumnOf<std::int64_t> { return v; });
+    const IndexColumn column = index_column(call, "group_ids", values);
     const Tensor offsets = new_offsets(rows);
     const GroupsOfSortedIds kernel{{call.function, "group_ids", column}, rows, data(offsets)};
     device.launch(1, kernel.threads, kernel.shared_bytes, kernel);
     return {offsets, order};
   }
   if (given) {
-    const IndexColumn source = with_integers(call, "group_offsets", *given,
-                                             [](const auto& v) -> IndexColumn { return v; });
+    const IndexColumn source = index_column(call, "group_offsets", given);
     if (source.size() == 0) {
       call.fail("offsets", "no entries",
                 "entries from 0 to " + contract::text(rows) + ", the number of rows");

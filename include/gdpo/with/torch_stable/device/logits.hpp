@@ -148,7 +148,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss_from_logits_in_place(
     const std::string& loss, const Tensor& counts, const Tensor& logits, const Tensor& targets,
     double temperature, GDPO_TORCH_PARAMETERS) {
   const detail::Call call = detail::call_on("gdpo::policy_loss_from_logits", logits);
-  detail::check_rows_apart(call, "logits", logits);
+  const detail::TensorInfo table = detail::table_info(call, "logits", logits);
+  contract::check_apart("gdpo::policy_loss_from_logits", "logits", table.rank, table.extent,
+                        table.stride);
   return detail::device_loss_from_logits<Queue>(call, loss, counts, logits, targets, temperature,
                                                 logits, GDPO_TORCH_NAMES);
 }
