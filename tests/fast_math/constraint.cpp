@@ -78,8 +78,7 @@ double largest_violation(const PidGains& gains, int first, int last) {
 void settings() {
   for (double PidGains::*member :
        {&PidGains::kp, &PidGains::ki, &PidGains::kd, &PidGains::p_ema, &PidGains::d_ema,
-        &PidGains::kt, &PidGains::integral_min, &PidGains::integral_max, &PidGains::lambda_init,
-        &PidGains::lambda_max, &PidGains::slew, &PidGains::dead_band, &PidGains::beta1,
+        &PidGains::integral_max, &PidGains::lambda_init, &PidGains::lambda_max, &PidGains::beta1,
         &PidGains::beta2, &PidGains::adam_eps}) {
     PidGains g;
     g.*member = exact::nan();
@@ -99,12 +98,11 @@ void settings() {
 
 int main() {
   PidGains delayed, averaged;
-  delayed.kd = 1, delayed.d_delay = 3, delayed.d_ema = 0.5, delayed.period = 2;
-  averaged.p_start = gdpo::EmaStart::AfterFirst,
-  averaged.anti_windup = gdpo::AntiWindup::BackCalculation;
+  delayed.kd = 1, delayed.d_delay = 3, delayed.d_ema = 0.5;
+  averaged.p_start = gdpo::EmaStart::AfterFirst, averaged.anti_windup = gdpo::AntiWindup::None;
   held("default", PidGains{});
-  held("delay and period", delayed);
-  held("back-calculation", averaged);
+  held("delay", delayed);
+  held("no anti-windup", averaged);
   held("OmniSafe", gdpo::pid::omnisafe());
   held("nuPI", gdpo::pid::nupi(1, 0.5, 0.5));
   held("Adam", gdpo::pid::dual_ascent_adam());

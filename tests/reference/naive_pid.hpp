@@ -149,13 +149,12 @@ struct Controller {
   gdpo::PidGains g;
   gdpo::SetPoint s{};
 
-  /// One per update so far, in units of SetPoint::scale: the error outside the dead band, and the
-  /// measurement with its sign turned so that a larger one is worse.
+  /// One per update so far, in units of SetPoint::scale: the error, and the measurement with its
+  /// sign turned so that a larger one is worse.
   std::vector<double> errors{}, measured{};
   std::vector<double> lambdas{std::max(g.lambda_init, 0.0)};
   double integral = g.lambda_init;
   double p = 0, d = 0, raw = 0;
-  std::vector<double> sums{}, counts{};  ///< of calls that wait for the end of their period
   int held = 0, saturated_steps = 0;
 
   double lambda() const { return lambdas.back(); }
@@ -165,43 +164,26 @@ struct Controller {
       ++held;
       return;
     }
-    sums.push_back(sum), counts.push_back(count);
-    if (static_cast<int>(sums.size()) < g.period) return;
-    double all = 0, samples = 0;
-    for (const double x : sums) all += x;
-    for (const double n : counts) samples += n;
-    sums.clear(), counts.clear();
-    update(all / samples);
+    update(sum / count);
   }
 
   void update(double x) {
     using namespace gdpo;
     const bool cost = s.bound == Bound::AtMost;
-    double e = (cost ? x - s.limit : s.limit - x) / s.scale;
-    e = e > g.dead_band ? e - g.dead_band : e < -g.dead_band ? e + g.dead_band : 0.0;
+    const double e = (cost ? x - s.limit : s.limit - x) / s.scale;
     errors.push_back(e);
     measured.push_back((cost ? x : -x) / s.scale);
-    const bool waits = static_cast<int>(errors.size()) <= g.warm_up;
 
     double before = product(g.kp, p) + product(g.kd, d);
     p = average_of_errors();
-    d = difference();
-    if (g.derivative == PidDerivative::Relu) d = std::max(d, 0.0);
+    d = std::max(difference(), 0.0);
     const double pd = product(g.kp, p) + product(g.kd, d);
     if (errors.size() == 1 && g.p_start == EmaStart::FirstValue) before = pd;
 
-    const double upper = std::min(g.lambda_max, lambda() + g.slew),
-                 lower = std::max(0.0, lambda() - g.slew);
     switch (g.form) {
       case PidForm::Positional:
-        if (!waits) integrate(e, lower, upper, pd);
+        integrate(e, pd);
         raw = product(g.kp, p) + integral + product(g.kd, d);
-        if (!waits && g.anti_windup == AntiWindup::BackCalculation) {
-          double cut_off = raw > upper ? upper - raw : 0.0;
-          if (lower > 0 && raw < lower) cut_off = lower - raw;  // cut off by the slew
-          integral =
-              std::min(std::max(integral + product(g.kt, cut_off), g.integral_min), g.integral_max);
-        }
         break;
       case PidForm::Velocity:
         raw = lambda() + (product(g.ki, e) + (pd - before));
@@ -216,7 +198,7 @@ struct Controller {
         raw = lambda() * std::exp(g.ki * lambda() * e);
         break;
     }
-    lambdas.push_back(waits ? lambda() : std::min(std::max(raw, lower), upper));
+    lambdas.push_back(std::min(std::max(raw, 0.0), g.lambda_max));
     saturated_steps = lambda() >= g.lambda_max ? saturated_steps + 1 : 0;
   }
 
@@ -247,16 +229,14 @@ struct Controller {
     return averages[now] - then;
   }
   /// AntiWindup::Conditional limits the integral: it rises no further than to where the output is
-  /// at its upper bound, and falls no further than to where the output is at the lower bound that
-  /// the slew sets. A lower bound of 0 does not hold it. An integral that is beyond already stays,
-  /// but for integral_min, which it reaches with its first step at the latest.
-  void integrate(double e, double lower, double upper, double rest) {
-    const double before = integral, highest = upper - rest, lowest = lower - rest;
-    integral = std::min(std::max(before + product(g.ki, e), g.integral_min), g.integral_max);
+  /// at its upper bound. An integral that is beyond already stays. One that began below 0 is at
+  /// least 0 after its first step.
+  void integrate(double e, double rest) {
+    const double before = integral, highest = g.lambda_max - rest;
+    integral = std::min(std::max(before + product(g.ki, e), 0.0), g.integral_max);
     if (g.anti_windup != gdpo::AntiWindup::Conditional) return;
     if (integral > before && integral > highest) integral = std::max(before, highest);
-    if (lower > 0 && integral < before && integral < lowest) integral = std::min(before, lowest);
-    integral = std::max(integral, g.integral_min);
+    integral = std::max(integral, 0.0);
   }
   double adam() const {
     double m = 0, v = 0;

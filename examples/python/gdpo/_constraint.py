@@ -20,7 +20,6 @@ class PidStep(NamedTuple):
     saturated_steps: int  #: How many updates in a row have left it at lambda_max.
     saturated: bool  #: It is at lambda_max.
     held: bool  #: The measurement was refused, and nothing has changed.
-    waiting: bool  #: The multiplier was kept, for the warm-up or until the period ends.
 
 
 def _as_loading(message: str) -> str:
@@ -65,11 +64,9 @@ class PidLagrangian:
     gains: settings of the controller, all of them members of PidGains in
       include/gdpo/constraint/pid_gains.hpp: form ("positional", "velocity", "adam", "rms_prop",
       "log"), kp (2), ki (0.05), kd (0), p_ema, p_start ("zero", "bias_corrected", "first_value",
-      "after_first"), d_ema, d_delay (at most 65536), d_start, derivative ("relu", "signed"),
-      integral_min, integral_max, anti_windup ("none", "conditional", "back_calculation"), kt,
-      lambda_init, lambda_max (10), slew, dead_band, warm_up, period, beta1, beta2, adam_eps. The
-      forms adam, rms_prop and log have no proportional term: give kp=0, and to log a lambda_init
-      above 0.
+      "after_first"), d_ema, d_delay (at most 65536), d_start, integral_max, anti_windup ("none",
+      "conditional"), lambda_init, lambda_max (10), beta1, beta2, adam_eps. The forms adam, rms_prop
+      and log have no proportional term: give kp=0, and to log a lambda_init above 0.
 
     The arithmetic is in float64 on the CPU, so that every rank that is given the same sums has the
     same multipliers. Errors: ValueError for settings that are unknown or out of range.

@@ -7,13 +7,12 @@
 namespace gdpo {  // plain data, outside the inline namespace
 
 /// What one call of `PidLagrangian::update` did to one constraint.
-/// p, i, d, raw and lambda are in units of the multiplier. If the constraint was held, or waits for
-/// the end of a period, the step shows what was kept: p and d are 0, i is the stored integral, and
-/// raw is lambda.
+/// p, i, d, raw and lambda are in units of the multiplier. If the constraint was held, the step
+/// shows what was kept: p and d are 0, i is the stored integral, and raw is lambda.
 struct PidStep {
   double p = 0,       ///< The proportional term: Kp times the average error.
       i = 0,          ///< Positional: the integral I. Other forms: the step that Ki makes.
-      d = 0;          ///< The derivative term: Kd times the change of the measurement.
+      d = 0;          ///< The derivative term: Kd times the rise of the measurement.
   double raw = 0;     ///< What the form gives for lambda, before the bounds of lambda.
   double lambda = 0;  ///< The multiplier after the call.
   /// Number of updates in a row that left lambda at lambda_max. If it is large, the limit cannot be
@@ -21,7 +20,6 @@ struct PidStep {
   std::int64_t saturated_steps = 0;
   bool saturated = false;  ///< lambda is at lambda_max.
   bool held = false;       ///< The measurement was refused; multiplier and state are as before.
-  bool waiting = false;    ///< lambda was kept, for the warm-up or until the period ends.
 };
 
 }  // namespace gdpo
@@ -37,20 +35,20 @@ GDPO_BEGIN_NAMESPACE
 ///     const auto constraints = pid.constraints({1, 2});    // for Constrained: rewards 1 and 2
 ///
 /// One update moves the multiplier of a constraint by its measured mean x. e is the signed error of
-/// x (SetPoint), above 0 where x violates the constraint, after the dead band of the gains has been
-/// taken off. y is x in the same unit and direction, without limit and dead band: x / scale for
-/// AtMost, -x / scale for AtLeast. The derivative is taken of y, so that a new limit causes no
-/// jump. The names in parentheses are settings of PidGains:
+/// x (SetPoint), above 0 where x violates the constraint. y is x in the same unit and direction,
+/// without the limit: x / scale for AtMost, -x / scale for AtLeast. The derivative is taken of y,
+/// so that a new limit causes no jump, and sees only a rise. The names in parentheses are settings
+/// of PidGains:
 ///
 ///     p = average of e (p_ema)
-///     c = average of y (d_ema),   d = c - (c of d_delay updates ago); Relu: max(d, 0)
-///     Positional   I = clamp(I + Ki e, integral_min, integral_max), with anti-windup
+///     c = average of y (d_ema),   d = max(c - (c of d_delay updates ago), 0)
+///     Positional   I = clamp(I + Ki e, 0, integral_max), with anti-windup
 ///                  raw = Kp p + I + Kd d
 ///     Velocity     u = Kp p + Kd d,   raw = lambda + Ki e + (u - u of the last update)
 ///     Adam         raw = lambda + Ki m / (sqrt(v) + adam_eps)
 ///     RmsProp      raw = lambda + Ki e / (sqrt(s) + adam_eps)
 ///     Log          raw = lambda exp(Ki lambda e)
-///     lambda = clamp(raw, 0, lambda_max), at most `slew` away from the last lambda
+///     lambda = clamp(raw, 0, lambda_max)
 ///
 /// In Velocity, the first update takes 0 for the u of the last update, or with p_start FirstValue
 /// its own u. In Adam, m and v are the bias-corrected moments of e. In RmsProp,
@@ -135,7 +133,7 @@ class PidLagrangian {
   const std::vector<PidStep>& last() const { return steps_; }
 
   /// Updates from the measured means of this step. values: (m), the means over all ranks, so that
-  /// every rank computes the same. A period averages the values of its calls with equal weights.
+  /// every rank computes the same.
   /// Returns what was done to each constraint; the reference shows the newest update.
   /// Errors: `invalid_input` for another number of values. Nothing has changed then.
   const std::vector<PidStep>& update(View<const double, 1> values) {
@@ -145,7 +143,7 @@ class PidLagrangian {
     return steps_;
   }
   /// Updates from sums and counts. reduced: (m), each added over all ranks. A constraint with count
-  /// 0 is held. A period adds up the sums and counts of its calls.
+  /// 0 is held.
   /// Errors: `invalid_input` for another number of entries or a count below 0. Nothing has changed
   /// then, in any constraint.
   const std::vector<PidStep>& update(View<const SumCount, 1> reduced) {
@@ -208,13 +206,12 @@ class PidLagrangian {
   ///
   /// The multiplier stays and goes on from there: the limit makes it neither jump now nor in the
   /// next update, in which it moves as if it had been there under the new limit all along. The
-  /// averages of errors and of measurements become those that the new set-point would have given;
-  /// errors inside the dead band count as 0 there. In Positional the integral takes over what the
-  /// proportional and derivative terms lose or gain by this, also beyond integral_min and
-  /// integral_max; it then comes back to its bound by its own steps and never goes further away.
-  /// While the multiplier is at 0 or lambda_max the integral changes only where the multiplier
-  /// would leave its bound. In Adam and RmsProp the moments change with the errors. Sums of an
-  /// unfinished period stay, because they are in units of the reward.
+  /// averages of errors and of measurements become those that the new set-point would have given.
+  /// In Positional the integral takes over what the proportional and derivative terms lose or gain
+  /// by this, also below 0 and above integral_max; it then comes back to its bound by its own steps
+  /// and never goes further away. While the multiplier is at 0 or lambda_max the integral changes
+  /// only where the multiplier would leave its bound. In Adam and RmsProp the moments change with
+  /// the errors.
   ///
   /// Errors: `invalid_input` for a c outside 0 .. m - 1, a limit or scale out of range, another
   /// bound (the multiplier of a floor cannot serve a ceiling: make a new controller), a limit so
@@ -271,9 +268,9 @@ class PidLagrangian {
       const PidGains& g = gains_[c];
       double &lambda = restored.lambda[c], &integral = restored.integral[c];
       if (g.form == PidForm::Positional) {
-        const bool is_initial = integral == g.lambda_init;  // it may begin below integral_min
+        const bool is_initial = integral == g.lambda_init;  // it may begin below 0
         if (!is_initial)
-          integral = clamp(integral, least_integral(g, integral, restored.adam_m[c]),
+          integral = clamp(integral, least_integral(integral, restored.adam_m[c]),
                            largest_integral(g, integral, restored.adam_m[c]));
         if (lambda > g.lambda_max && g.anti_windup != AntiWindup::None)
           integral = (math::min)(integral, g.lambda_max);
@@ -324,9 +321,9 @@ class PidLagrangian {
     return (math::min)((math::max)(x, low), high);
   }
   /// The bounds of the integral in its next step. Where a moved limit (`beyond`, PidState::adam_m)
-  /// has put it beyond integral_min or integral_max, it may stay there and not go further.
-  static double least_integral(const PidGains& g, double integral, double beyond) {
-    return beyond < 0 ? (math::min)(g.integral_min, integral) : g.integral_min;
+  /// has put it below 0 or above integral_max, it may stay there and not go further.
+  static double least_integral(double integral, double beyond) {
+    return beyond < 0 ? (math::min)(0.0, integral) : 0.0;
   }
   static double largest_integral(const PidGains& g, double integral, double beyond) {
     return beyond > 0 ? (math::max)(g.integral_max, integral) : g.integral_max;
@@ -347,24 +344,16 @@ class PidLagrangian {
     };
     if (math::not_finite(measured.sum) || math::not_finite(measured.count) || !(measured.count > 0))
       return hold();
-    const PidGains& g = gains_[c];
-    const double sum = g.period > 1 ? s.pending_sum[c] + measured.sum : measured.sum;
-    const double count = g.period > 1 ? s.pending_count[c] + measured.count : measured.count;
-    if (math::not_finite(sum) || math::not_finite(count)) return hold();
-    if (s.calls[c] + 1 < g.period) {
-      ++s.calls[c];
-      s.pending_sum[c] = sum;
-      s.pending_count[c] = count;
-      step.waiting = true;
-      return;
-    }
 
     // Everything new is computed before the state changes, so that an update with a number that is
     // not finite can be refused as a whole.
+    const PidGains& g = gains_[c];
     const SetPoint& point = s.set_points[c];
-    const double x = sum / count, y = (point.bound == Bound::AtMost ? x : -x) / point.scale;
-    const double e = detail::beyond(error_of(point, x), g.dead_band);
-    const bool first = s.updates[c] == 0, warming_up = s.updates[c] < g.warm_up;
+    const double x = measured.sum / measured.count,
+                 y = (point.bound == Bound::AtMost ? x : -x) / point.scale;
+    // 0.0 is added so that no error is -0: equal errors have equal bits.
+    const double e = error_of(point, x) + 0.0;
+    const bool first = s.updates[c] == 0;
 
     double p_average = averaged(g.p_ema, s.p_average[c], e),
            p_weight = math::mul(s.p_weight[c], g.p_ema);
@@ -376,26 +365,18 @@ class PidLagrangian {
     double* history = s.history.data() + history_begin_[c];
     const bool seeds = first && g.d_start == EmaStart::FirstValue;
     const double d_average = seeds ? y : averaged(g.d_ema, s.d_average[c], y);
-    const double change = seeds ? 0.0 : d_average - history[s.cursor[c]];
-    const double d = g.derivative == PidDerivative::Relu ? (math::max)(change, 0.0) : change;
+    const double d = seeds ? 0.0 : (math::max)(d_average - history[s.cursor[c]], 0.0);
 
     step.p = math::mul(g.kp, p);
     step.d = math::mul(g.kd, d);
     double integral = s.integral[c], adam_m = s.adam_m[c], adam_v = s.adam_v[c];
     const double adam_m_weight = math::mul(s.adam_m_weight[c], g.beta1);
     const double adam_v_weight = math::mul(s.adam_v_weight[c], g.beta2);
-    // The bounds of the multiplier in this update: its own, and at most `slew` from the last one.
-    const double floor = (math::max)(0.0, s.lambda[c] - g.slew);
-    const double ceiling = (math::min)(g.lambda_max, s.lambda[c] + g.slew);
-    // Read by the form Positional alone, whose adam_m says whether a moved limit has put the
-    // integral beyond its bounds.
-    const double least = least_integral(g, integral, adam_m),
-                 largest = largest_integral(g, integral, adam_m);
     switch (g.form) {
       case PidForm::Positional:
-        if (!warming_up) {
-          integral = next_integral(g, least, largest, integral, e, floor, ceiling, step.p + step.d);
-        }
+        // adam_m says whether a moved limit has put the integral beyond its bounds.
+        integral = next_integral(g, integral, adam_m, e, step.p + step.d);
+        if (adam_m != 0) adam_m = integral < 0 ? -1 : integral > g.integral_max ? 1 : 0;
         step.i = integral;
         step.raw = step.p + step.i + step.d;
         break;
@@ -430,17 +411,7 @@ class PidLagrangian {
         break;
       }
     }
-    const double lambda = warming_up ? s.lambda[c] : clamp(step.raw, floor, ceiling);
-    if (g.form == PidForm::Positional && g.anti_windup == AntiWindup::BackCalculation &&
-        !warming_up) {
-      // A floor of 0 does not count as a bound here; next_integral says why.
-      const double bounded = step.raw > ceiling              ? ceiling
-                             : step.raw < floor && floor > 0 ? floor
-                                                             : step.raw;
-      integral = clamp(integral + math::mul(g.kt, bounded - step.raw), least, largest);
-    }
-    if (g.form == PidForm::Positional && adam_m != 0)
-      adam_m = integral < g.integral_min ? -1 : integral > g.integral_max ? 1 : 0;
+    const double lambda = clamp(step.raw, 0.0, g.lambda_max);
     for (const double number :
          {p_average, d_average, integral, adam_m, adam_v, step.p, step.d, step.raw, lambda}) {
       if (math::not_finite(number)) {
@@ -459,33 +430,28 @@ class PidLagrangian {
     s.previous[c] = step.p + step.d;
     s.adam_m[c] = adam_m, s.adam_v[c] = adam_v;
     s.adam_m_weight[c] = adam_m_weight, s.adam_v_weight[c] = adam_v_weight;
-    s.pending_sum[c] = s.pending_count[c] = 0;
-    s.calls[c] = 0;
     ++s.updates[c];
-    step.waiting = warming_up;
     step.saturated = lambda >= g.lambda_max;
     s.saturated_steps[c] = step.saturated_steps = step.saturated ? s.saturated_steps[c] + 1 : 0;
   }
 
-  /// Returns the integral after an error e, from `least` to `largest`. `rest` is the output without
-  /// the integral. Conditional
-  /// anti-windup stops the integral where rest + integral reaches the ceiling on the way up, or the
-  /// floor on the way down. It never pushes the integral back: one that was beyond the ceiling and
-  /// would rise, or beyond the floor and would fall, stays where it is.
+  /// Returns the integral after an error e. `beyond` is PidState::adam_m, and `rest` the output
+  /// without the integral. Conditional anti-windup stops a rising integral where rest + integral
+  /// reaches lambda_max. It never pushes the integral back: one that was above and would rise stays
+  /// where it is.
   ///
-  /// A floor of 0 does not stop the integral; integral_min bounds it from below instead. If the
-  /// floor stopped it, the integral of an inactive constraint could not fall, but noise could still
-  /// raise it, so noise alone would drive it up.
+  /// A falling integral stops at 0, and not where the output reaches 0. If it stopped there, the
+  /// integral of an inactive constraint could not fall, but noise could still raise it, so noise
+  /// alone would drive it up.
   ///
-  /// An integral that began below integral_min (a negative lambda_init) is there after its first
-  /// step at the latest.
-  static double next_integral(const PidGains& g, double least, double largest, double integral,
-                              double e, double floor, double ceiling, double rest) {
-    double next = clamp(integral + math::mul(g.ki, e), least, largest);
-    if (g.anti_windup != AntiWindup::Conditional) return next;
-    if (next > integral) next = (math::min)(next, (math::max)(integral, ceiling - rest));
-    if (next < integral && floor > 0) next = (math::max)(next, (math::min)(integral, floor - rest));
-    return (math::max)(next, least);
+  /// An integral that began below 0 (a negative lambda_init) is at least 0 after its first step.
+  static double next_integral(const PidGains& g, double integral, double beyond, double e,
+                              double rest) {
+    const double least = least_integral(integral, beyond);
+    const double next =
+        clamp(integral + math::mul(g.ki, e), least, largest_integral(g, integral, beyond));
+    if (g.anti_windup == AntiWindup::None || next <= integral) return next;
+    return (math::max)((math::min)(next, (math::max)(integral, g.lambda_max - rest)), least);
   }
 
   std::vector<PidGains> gains_;

@@ -49,31 +49,17 @@ GDPO_DATA_INLINE constexpr auto enumerators(EmaStart) {
                     E{"first_value", EmaStart::FirstValue}, E{"after_first", EmaStart::AfterFirst}};
 }
 
-/// What keeps the integral from growing while lambda_max or the slew limit holds the multiplier.
+/// What keeps the integral from growing while lambda_max holds the multiplier.
 /// Without it, the integral winds up during a long violation, and the multiplier stays at its bound
-/// long after the violation has ended. At the lower end `PidGains::integral_min` bounds the
-/// integral.
+/// long after the violation has ended.
 enum class AntiWindup {
-  None,            ///< Nothing: only `integral_max` bounds the integral.
-  Conditional,     ///< The integral grows only until the output reaches its bound.
-  BackCalculation  ///< The integral is pulled back by `kt` times what the bound cut off.
+  None,        ///< Nothing: only `integral_max` bounds the integral.
+  Conditional  ///< The integral grows only until the output reaches lambda_max.
 };
 /// The enumerators of AntiWindup with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(AntiWindup) {
   using E = Enumerator<AntiWindup>;
-  return std::array{E{"none", AntiWindup::None}, E{"conditional", AntiWindup::Conditional},
-                    E{"back_calculation", AntiWindup::BackCalculation}};
-}
-
-/// Which changes of the measurement the derivative term sees.
-enum class PidDerivative {
-  Relu,   ///< Only changes towards a larger violation (Stooke 2020).
-  Signed  ///< All changes: an improving measurement lowers the multiplier.
-};
-/// The enumerators of PidDerivative with their words.
-GDPO_DATA_INLINE constexpr auto enumerators(PidDerivative) {
-  using E = Enumerator<PidDerivative>;
-  return std::array{E{"relu", PidDerivative::Relu}, E{"signed", PidDerivative::Signed}};
+  return std::array{E{"none", AntiWindup::None}, E{"conditional", AntiWindup::Conditional}};
 }
 
 }  // namespace gdpo
@@ -110,25 +96,15 @@ struct PidGains {
   /// What that average starts from: FirstValue or Zero. With Zero the first updates look like a
   /// steep rise, even if the first cost is at its limit.
   EmaStart d_start = EmaStart::FirstValue;
-  PidDerivative derivative = PidDerivative::Relu;  ///< Which changes the derivative sees.
 
-  double integral_min = 0,            ///< Lower bound of the integral. Positional only.
-      integral_max = math::infinity;  ///< Upper bound of the integral. Positional only.
+  double integral_max = math::infinity;  ///< Upper bound of the integral. Positional only.
   AntiWindup anti_windup = AntiWindup::Conditional;  ///< Positional only.
-  double kt = 0.05;  ///< BackCalculation only; 1 removes the whole excess in one update.
 
   /// Multiplier and integral before the first update. In Positional it may be below 0: the
-  /// multiplier then begins at 0 and the integral at lambda_init. A negative lambda_init may also
-  /// be below integral_min, which bounds the integral from its first step on; then it only makes
-  /// that step smaller, as in OmniSafe.
+  /// multiplier then begins at 0 and the integral at lambda_init. The integral is at least 0 from
+  /// its first step on, so a negative lambda_init only makes that step smaller, as in OmniSafe.
   double lambda_init = 0;
-  double lambda_max = 10;        ///< Upper bound of the multiplier; the lower bound is 0.
-  double slew = math::infinity;  ///< Largest change of the multiplier in an update.
-  /// Errors within +-dead_band count as 0; from a larger one dead_band is subtracted (in size). The
-  /// derivative does not use it.
-  double dead_band = 0;
-  int warm_up = 0;  ///< First updates that fill averages and history but move no multiplier.
-  int period = 1;   ///< Calls for each update. The measurements of a period are averaged.
+  double lambda_max = 10;  ///< Upper bound of the multiplier; the lower bound is 0.
 
   double beta1 = 0.9,   ///< Adam only: share of the old first moment.
       beta2 = 0.999,    ///< Adam and RmsProp: share of the old second moment (alpha in RMSprop).
@@ -149,19 +125,10 @@ struct PidGains {
           at_least(1).at_most(largest_d_delay).with_note("as many measurements are kept"),
           "updates over which the derivative takes the difference");
     field("d_start", s.d_start, "what the average of the measurement starts from");
-    field("derivative", s.derivative, "which changes the derivative sees");
-    field("integral_min", s.integral_min, anything().below(math::infinity),
-          "lower bound of the integral");
-    field("integral_max", s.integral_max, anything(), "upper bound of the integral");
+    field("integral_max", s.integral_max, at_least(0).or_infinity(), "upper bound of the integral");
     field("anti_windup", s.anti_windup, "what keeps the integral from growing at a bound");
-    field("kt", s.kt, at_least(0), "back_calculation: how fast the integral is pulled back");
     field("lambda_init", s.lambda_init, finite(), "multiplier before the first update");
     field("lambda_max", s.lambda_max, at_least(0).or_infinity(), "upper bound of the multiplier");
-    field("slew", s.slew, at_least(0).or_infinity(), "largest change in an update");
-    field("dead_band", s.dead_band, at_least(0).or_infinity("all errors"),
-          "errors up to this size count as 0");
-    field("warm_up", s.warm_up, at_least(0), "first updates that move no multiplier");
-    field("period", s.period, at_least(1), "calls for each update");
     field("beta1", s.beta1, share, "adam: share of the old first moment");
     field("beta2", s.beta2, share, "adam, rms_prop: share of the old second moment");
     field("adam_eps", s.adam_eps, at_least(0).or_infinity("no step"),
@@ -172,15 +139,12 @@ struct PidGains {
     const auto number = [&](const char* member, double value, bool ok, const char* needed) {
       if (!ok) contract::fail(function, path.text(member), contract::text(value), needed);
     };
-    number("integral_max", integral_max, integral_min <= integral_max, "at least integral_min");
-    const bool positional = form == PidForm::Positional, below_0 = lambda_init < 0;
-    number("lambda_init", lambda_init, (positional || !below_0) && lambda_init <= lambda_max,
+    const bool positional = form == PidForm::Positional;
+    number("lambda_init", lambda_init,
+           (positional || lambda_init >= 0) && lambda_init <= lambda_max,
            positional ? "at most lambda_max" : "0 to lambda_max");
-    if (positional) {
-      number("lambda_init", lambda_init,
-             (below_0 || integral_min <= lambda_init) && lambda_init <= integral_max,
-             "a number from integral_min to integral_max, where the integral begins");
-    }
+    number("lambda_init", lambda_init, !positional || lambda_init <= integral_max,
+           "at most integral_max, because the integral begins at lambda_init");
     if (d_start != EmaStart::Zero && d_start != EmaStart::FirstValue) {
       contract::fail(function, path.text("d_start"), "a start of averages of errors",
                      "zero or first_value");

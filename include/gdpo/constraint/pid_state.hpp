@@ -32,21 +32,18 @@ struct PidState {
       p_weight;                   ///< p_ema^t after t updates, for the bias correction.
   std::vector<double> d_average;  ///< Average of the measurements.
   std::vector<double> previous;   ///< Kp p + Kd d of the last update, for the velocity form.
-  /// First moment of the errors. Positional: -1 while a moved limit keeps the integral below
-  /// integral_min, 1 while it keeps it above integral_max, else 0.
+  /// First moment of the errors. Positional: -1 while a moved limit keeps the integral below 0, 1
+  /// while it keeps it above integral_max, else 0.
   std::vector<double> adam_m,
-      adam_v,                       ///< Second moment of the errors.
-      adam_m_weight,                ///< beta1^t after t updates.
-      adam_v_weight;                ///< beta2^t after t updates.
-  std::vector<double> pending_sum,  ///< Sum of what was measured since the last update (period).
-      pending_count;                ///< Its count.
+      adam_v,         ///< Second moment of the errors.
+      adam_m_weight,  ///< beta1^t after t updates.
+      adam_v_weight;  ///< beta2^t after t updates.
   /// Past averages of the measurements: d_delay entries of constraint 0, then those of constraint
   /// 1, and so on. Those of one constraint are a ring.
   std::vector<double> history;
 
   std::vector<std::int64_t> cursor;           ///< Index of the oldest entry in each ring.
   std::vector<std::int64_t> updates;          ///< Number of updates so far.
-  std::vector<std::int64_t> calls;            ///< Calls since the last update (period).
   std::vector<std::int64_t> held;             ///< Calls that were held, in all.
   std::vector<std::int64_t> saturated_steps;  ///< Updates in a row with lambda at lambda_max.
 };
@@ -64,11 +61,10 @@ void for_each_field(State& s, const F& f) {
       f("p_weight", s.p_weight);
   f("d_average", s.d_average), f("previous", s.previous), f("adam_m", s.adam_m),
       f("adam_v", s.adam_v);
-  f("adam_m_weight", s.adam_m_weight), f("adam_v_weight", s.adam_v_weight),
-      f("pending_sum", s.pending_sum);
-  f("pending_count", s.pending_count), f("cursor", s.cursor), f("updates", s.updates),
-      f("calls", s.calls);
-  f("held", s.held), f("saturated_steps", s.saturated_steps), f("history", s.history);
+  f("adam_m_weight", s.adam_m_weight), f("adam_v_weight", s.adam_v_weight);
+  f("cursor", s.cursor), f("updates", s.updates), f("held", s.held),
+      f("saturated_steps", s.saturated_steps);
+  f("history", s.history);
 }
 
 /// Writes each number as 8 bytes, the lowest byte first on every machine.

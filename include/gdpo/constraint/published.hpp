@@ -102,8 +102,7 @@ constexpr PidGains dual_ascent_rmsprop(double rate = 0.035, double lambda_init =
 /// `ppo_lag` of Safe RLHF: log lambda += rate lambda e, and lambda is at most lambda_max. Its error
 /// is the mean cost of the last 128 episodes minus the threshold, so feed the sum and count of that
 /// window. Small multipliers hardly move: from 1e-3 to 1 takes 9,994 updates under a constant
-/// violation of 1. One outlier of -1e5 leaves a multiplier so small that nothing moves it any more;
-/// set `PidGains::slew` against that.
+/// violation of 1. One outlier of -1e5 leaves a multiplier so small that nothing moves it any more.
 constexpr PidGains safe_rlhf_log(double rate = 0.1, double lambda_init = 1, double lambda_max = 5) {
   PidGains g = dual_ascent(rate, lambda_init, lambda_max);
   g.form = PidForm::Log;

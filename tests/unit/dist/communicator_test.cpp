@@ -241,7 +241,7 @@ TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[d
   };
   CHECK(every(e) == 17);
   CHECK(every(gdpo::gspo_loss) > 16);
-  CHECK(every(gdpo::PidGains{}) == 23);
+  CHECK(every(gdpo::PidGains{}) == 16);
   CHECK(every(gdpo::TokenAdvantage<>{}) == 15);
   // Types count too, also where their settings are the same.
   CHECK(description(gdpo::scale::Mad{}) != description(gdpo::scale::Iqr{}));

@@ -61,13 +61,11 @@ inline void check_state(const char* function, const PidState& state,
     check_set_point(function, c, state.set_points[c]);
     check_range("lambda", state.lambda[c], 0.0, most);
     check_range("adam_v", state.adam_v[c], 0.0, most);
-    check_range("pending_count", state.pending_count[c], 0.0, most);
     check_range("p_weight", state.p_weight[c], 0.0, 1.0);
     check_range("adam_m_weight", state.adam_m_weight[c], 0.0, 1.0);
     check_range("adam_v_weight", state.adam_v_weight[c], 0.0, 1.0);
     check_range("cursor", state.cursor[c], none, std::int64_t{gains[c].d_delay - 1});
     check_range("updates", state.updates[c], none, many);
-    check_range("calls", state.calls[c], none, many);
     check_range("held", state.held[c], none, many);
     check_range("saturated_steps", state.saturated_steps[c], none, many);
   }

@@ -5,22 +5,13 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// By how much e lies beyond +-band, with its sign; 0 inside.
-GDPO_INLINE double beyond(double e, double band) {
-  return e > band ? e - band : e < -band ? e + band : 0.0;
-}
-
 /// Turns errors against one set-point into errors against another of the same bound.
 struct ErrorConversion {
   double ratio,  ///< Units of the first scale in one of the second.
       shift;     ///< The error of the first limit against the second.
-  double band;   ///< The dead band, which both errors are without.
 
-  /// The error for an error. Inside the dead band it is taken to have been 0.
-  double operator()(double e) const {
-    const double whole = e > 0 ? e + band : e < 0 ? e - band : 0.0;
-    return beyond(math::mul(ratio, whole) + shift, band);
-  }
+  /// The error for an error.
+  double operator()(double e) const { return math::mul(ratio, e) + shift; }
   /// The same of a sum of errors whose weights add up to `weight`, so of their mean.
   double sum(double sum, double weight) const {
     return weight > 0 ? math::mul(weight, (*this)(sum / weight)) : 0.0;
@@ -44,8 +35,9 @@ inline void move_set_point(const char* function, PidState& s, std::size_t c, dou
   const bool same = source.limit == target.limit && source.scale == target.scale;
   if (same || s.updates[c] == 0) return;
 
-  const ErrorConversion conversion{source.scale / target.scale, error_of(target, source.limit),
-                                   g.dead_band};
+  // 0.0 is added so that no error becomes -0, as in an update.
+  const ErrorConversion conversion{source.scale / target.scale,
+                                   error_of(target, source.limit) + 0.0};
   const double weight = weight_of_errors(s, c, g), average = conversion.sum(s.p_average[c], weight);
   // The proportional term is of the mean error where the average is corrected.
   const double share = g.p_start == EmaStart::BiasCorrected ? weight : 1.0;
@@ -53,12 +45,12 @@ inline void move_set_point(const char* function, PidState& s, std::size_t c, dou
   const double rest = math::mul(conversion.ratio, s.previous[c]) + math::mul(g.kp, p_change);
 
   double& integral = s.integral[c];
-  if (g.form == PidForm::Positional && s.updates[c] > g.warm_up) {
+  if (g.form == PidForm::Positional) {
     const double output = s.previous[c] + integral;
     integral = output <= 0              ? (math::min)(integral, -rest)
                : output >= g.lambda_max ? (math::max)(integral, g.lambda_max - rest)
                                         : output - rest;
-    s.adam_m[c] = integral < g.integral_min ? -1 : integral > g.integral_max ? 1 : 0;
+    s.adam_m[c] = integral < 0 ? -1 : integral > g.integral_max ? 1 : 0;
   }
   if (g.form == PidForm::Adam || g.form == PidForm::RmsProp) {
     const double m_weight = 1.0 - s.adam_m_weight[c], v_weight = 1.0 - s.adam_v_weight[c];

@@ -37,9 +37,9 @@ inline constexpr const char* pid_schema =
 /// float64, sum and count of each value over all ranks; (0, 2): nothing is updated. `before`: the
 /// set-points under which the state was made, where these may be others; the limits then move.
 ///
-/// Returns the new state, and (m, 9) the members of PidStep: p, i, d, raw, lambda, saturated_steps,
-/// saturated, held, waiting. Errors: those of gdpo::PidLagrangian, and `invalid_input` for tensors
-/// that do not fit.
+/// Returns the new state, and (m, 8) the members of PidStep: p, i, d, raw, lambda, saturated_steps,
+/// saturated, held. Errors: those of gdpo::PidLagrangian, and `invalid_input` for tensors that do
+/// not fit.
 inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& set_points,
                                       const Tensor& state, const Tensor& measured,
                                       const std::optional<Tensor>& before) {
@@ -75,13 +75,12 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
   gdpo::detail::for_each_field(controller.state(), [&out](const char*, const auto& field) {
     for (const auto number : field) *out++ = static_cast<double>(number);
   });
-  Tensor steps = detail::doubles({set_points.size(0), 9});
+  Tensor steps = detail::doubles({set_points.size(0), 8});
   out = detail::data_of(steps);
   for (const PidStep& step : controller.last()) {
     for (const double number :
          {step.p, step.i, step.d, step.raw, step.lambda, static_cast<double>(step.saturated_steps),
-          static_cast<double>(step.saturated), static_cast<double>(step.held),
-          static_cast<double>(step.waiting)}) {
+          static_cast<double>(step.saturated), static_cast<double>(step.held)}) {
       *out++ = number;
     }
   }
