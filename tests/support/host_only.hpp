@@ -2,6 +2,8 @@
 // and how many it launches.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <gdpo/cuda/device/scratch.hpp>
 #include <gdpo/cuda/device/tuning.hpp>
 
 struct HostOnly {
@@ -15,3 +17,8 @@ struct HostOnly {
     ++launches;
   }
 };
+
+/// Scratch for any call on it: memory that nothing reads or writes.
+inline gdpo::cuda::Scratch unused_scratch() {
+  return {reinterpret_cast<double*>(std::uintptr_t{4096}), std::size_t{1} << 30};
+}

@@ -2,7 +2,7 @@
 import copy
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional
 
 import torch
 
@@ -105,6 +105,11 @@ def _check_gradient(function: str, wanted: torch.Tensor, name: str,
                              f"is differentiated by {name} alone (are the two swapped?)")
 
 
+def _in_words_of(function: str) -> Callable[[str], str]:
+    """Puts the name of a call in place of that of its operator, with which a message begins."""
+    return lambda message: re.sub(r"^gdpo::\w+", function, message)
+
+
 def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
     """The arrays in the operators' order; nested tensors become packed ones with offsets."""
     nested = None
@@ -155,7 +160,8 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
     Errors: ValueError for shapes that do not fit, and on the CPU for labels (-100) as a mask.
     """
     if mask is None and logp is None and offsets is None:
-        raise ValueError("gdpo::count: batch: given no array; needed: mask, logp or offsets")
+        raise ValueError("gdpo::count: batch: given no array of tokens and no offsets; needed: a "
+                         "mask, offsets or log-probs, which say how many tokens the rows have")
     arrays = batch_arrays("gdpo::count", {"mask": mask, "logp": logp, "offsets": offsets})
     with torch.no_grad(), our_errors():
         counts = ops.count(*arrays)
@@ -264,7 +270,7 @@ class PolicyLoss(torch.nn.Module):
                 with torch.no_grad():
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error)
+            raise_ours(error, _in_words_of("gdpo::PolicyLoss"))
             raise
         return LossAndMetrics(loss, Metrics(result))
 
@@ -339,7 +345,7 @@ class PolicyLoss(torch.nn.Module):
             else:
                 loss, _, result, logp, entropies = ops.policy_loss_from_logits(*arguments)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, lambda message: re.sub(r"^gdpo::\w+", function, message))
+            raise_ours(error, _in_words_of(function))
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 

@@ -1,7 +1,7 @@
 // labels: sanitizers
 // Edge cases of the loss on a device: empty batches, every storage type, alignments, prepared
 // batches, data that is not finite, wrong offsets, normalizers on the device, and every mistake
-// that is refused.
+// that only a device refuses.
 #include <gdpo/prepass.hpp>
 
 #include "support/catch.hpp"
@@ -621,12 +621,10 @@ TEST_CASE(
 
 namespace {
 
-/// Two rows of three tokens, with every array a loss may ask for. A refused call reads no array, so
-/// host memory stands for that of a device.
+/// Two rows of three tokens, in host memory: a refused call reads no array.
 struct Call {
   std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1},
                       gradient = std::vector<double>(6, 42.0);
-  std::vector<std::int64_t> offsets{0, 2, 6};
   gdpo::TokenBatch<double> batch;
   gdpo::Normalizer normalizer{6, 2, 2, 2};
   gdpo::TokenOut<double> out;
@@ -638,12 +636,6 @@ struct Call {
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  gdpo::View<const double, 2> wrong() const { return gdpo::view(tokens.data(), 3, 2); }
-  void pack() {
-    batch.logp = batch.old_logp = batch.ref_logp = gdpo::view(std::as_const(tokens));
-    batch.offsets = gdpo::view(offsets);
-    out = gdpo::view(gradient);
-  }
   template <class Loss>
   std::string message(const Loss& loss) {
     return message_of([&] {
@@ -651,94 +643,20 @@ struct Call {
       loss(gdpo::seq, batch, normalizer, out, workspace);
     });
   }
-  /// The message of the device. Checks that nothing was launched when it refuses, and that nothing
-  /// was written.
+  /// The message of the device, which launches nothing.
   template <class Loss>
   std::string device_message(const Loss& loss) {
     const HostOnly device;
-    std::vector<double> scratch(1 << 16);
     gdpo::LossResult result;
-    result.loss = 42;
     const std::string message = message_of([&] {
-      loss(device, batch, gdpo::cuda::DeviceNormalizer(normalizer), out, &result,
-           gdpo::cuda::Scratch{scratch.data(), scratch.size() * sizeof(double)});
+      loss(device, batch, gdpo::cuda::DeviceNormalizer(normalizer), out, &result, unused_scratch());
     });
-    if (message != "no error") CHECK(device.launches == 0);
-    CHECK(result.loss == 42);
-    CHECK(gradient == std::vector<double>(6, 42.0));
+    CHECK(device.launches == 0);
     return message;
   }
 };
-template <class Loss, class Change>
-void refuses(Loss loss, const Change& change) {
-  Call call;
-  change(loss, call);
-  const std::string message = call.device_message(loss);
-  CHECK(message != "no error");
-  CHECK(message == call.message(loss));
-}
 
 }  // namespace
-
-TEST_CASE("on a device: what the host refuses, with the same words, before anything is launched",
-          "[cuda][loss][errors]") {
-  using Grpo = gdpo::PolicyLoss<>;
-  using Levels = gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>>;
-  const auto call = [](const auto& change) { refuses(Grpo{}, [&](Grpo&, Call& c) { change(c); }); };
-  const auto loss = [](const auto& change) { refuses(Grpo{}, [&](Grpo& l, Call&) { change(l); }); };
-  {
-    Call right;
-    CHECK(right.device_message(Grpo{}) == "no error");
-    right.pack();
-    CHECK(right.device_message(Grpo{}) == "no error");
-  }
-  loss([](Grpo& l) { l.surrogate.low = 1.5; }), loss([](Grpo& l) { l.surrogate.high = no; });
-  loss([](Grpo& l) { l.surrogate.delta = 0; }), loss([](Grpo& l) { l.surrogate.dual = 1; });
-  loss([](Grpo& l) { l.kl.beta = -0.5; }), loss([](Grpo& l) { l.kl.input = {2, -2}; });
-  loss([](Grpo& l) { l.kl.output = {no, 2}; }), loss([](Grpo& l) { l.aggregate.count_eps = -1; });
-  loss([](Grpo& l) { l.aggregate.scale = inf; }),
-      loss([](Grpo& l) { l.aggregate.row_count_eps = no; });
-  refuses(Levels{}, [](Levels& l, Call&) { l.level.map = {1, -1}; });
-  refuses(Levels{}, [](Levels& l, Call&) { l.level.bounds = {no, 1}; });
-  refuses(Levels{}, [](Levels& l, Call&) { l.level.statistic.count_eps = -1; });
-  refuses(gdpo::dr_grpo_loss, [](auto&, Call&) {});
-  refuses(gdpo::dr_grpo_loss, [](auto& l, Call& c) { l.aggregate.padded_width = true, c.pack(); });
-
-  call([](Call& c) { c.batch.old_logp = c.wrong(); }),
-      call([](Call& c) { c.batch.ref_logp = c.wrong(); });
-  call([](Call& c) { c.batch.rollout_logp = c.wrong(); }),
-      call([](Call& c) { c.batch.teacher_logp = c.wrong(); });
-  call([](Call& c) { c.batch.token_advantages = c.wrong(); }),
-      call([](Call& c) { c.batch.weights = c.wrong(); });
-  call([](Call& c) { c.batch.kl_weights = c.wrong(); }),
-      call([](Call& c) { c.batch.tags = c.wrong(); });
-  call([](Call& c) { c.batch.entropies = c.wrong(); }),
-      call([](Call& c) { c.batch.mask = c.wrong(); });
-  call([](Call& c) { c.batch.completion_mask = c.wrong(); });
-  call([](Call& c) { c.batch.segments = gdpo::view(c.offsets.data(), 1, 3); });
-  call([](Call& c) { c.out = gdpo::view(c.gradient.data(), 2, 2); }),
-      call([](Call& c) { c.out = gdpo::view(c.gradient); });
-  call([](Call& c) { c.batch.logp = gdpo::view(c.tokens.data(), -2, 3); });
-  call([](Call& c) { c.batch.advantages = gdpo::view(c.tokens.data(), 3); });
-  call([](Call& c) { c.batch.row_weights = gdpo::view(c.tokens.data(), 1); });
-  call([](Call& c) { c.batch.truncated = gdpo::view(c.tokens.data(), 6); });
-  call([](Call& c) { c.batch.logp = gdpo::TokenView<double>{}; });
-  call([](Call& c) { c.batch.advantages = gdpo::Column{}; });
-  call([](Call& c) { c.batch.token_advantages = gdpo::view(c.tokens.data(), 2, 3); });
-  call([](Call& c) { c.batch.ref_logp = gdpo::TokenView<double>{}; });
-  for (const auto against : {gdpo::Against::Old, gdpo::Against::Rollout, gdpo::Against::Teacher}) {
-    refuses(Grpo{}, [&](Grpo& l, Call& c) {
-      l.kl.against = against, c.batch.old_logp = gdpo::TokenView<double>{};
-    });
-  }
-  call([](Call& c) { c.batch.offsets = gdpo::view(c.offsets); });
-  call([](Call& c) { c.pack(), c.batch.offsets = gdpo::IndexColumn{}; });
-  call([](Call& c) { c.normalizer.tokens = -1; }), call([](Call& c) { c.normalizer.rows = no; });
-  call([](Call& c) { c.normalizer.non_empty_rows = inf; }),
-      call([](Call& c) { c.normalizer.given = -0.5; });
-  call([](Call& c) { c.normalizer.rows = 1; });
-  call([](Call& c) { c.pack(), c.normalizer.rows = 1; });
-}
 
 TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
   const auto loss = gdpo::grpo_loss;
@@ -772,7 +690,6 @@ TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
     Call call;
     change(call.batch);
     CHECK(call.message(loss) == "no error");
-    call.gradient.assign(6, 42.0);
     CHECK(call.device_message(loss) ==
           std::string("gdpo::PolicyLoss: ") + name +
               ": given an array of a class; needed: numbers that a device can read: float, "

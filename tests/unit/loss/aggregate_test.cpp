@@ -66,6 +66,7 @@ TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") 
   CHECK(seq_mean_token_sum()(args) == 0);
   CHECK(seq_mean_token_sum_norm(100)(args) == 0);
   CHECK(norm_over_width()(args) == 0);
+  CHECK(run(rows_of_lengths({2, 8}), token_sum()).result.over == -1);  // by no count
 }
 
 TEST_CASE("rows of one length: token mean, mean of means and the fixed length agree",

@@ -67,30 +67,6 @@ TEST_CASE("a mask or offsets say how much is counted, without log-probs", "[coun
   CHECK(text(gdpo::count(b)) == text_of(9, 4, 3));
 }
 
-TEST_CASE("counts without log-probs: what does not say a number of tokens is refused", "[count]") {
-  const Rows rows;
-  const std::vector<float> advantages(4, 1.0f);
-  gdpo::TokenBatch<float> b;
-  b.advantages = gdpo::view(advantages);
-  const auto message = [&] { return message_of([&] { gdpo::count(b); }); };
-  CHECK(message() ==
-        "gdpo::count: batch: given no array of tokens and no offsets; needed: a mask, offsets or "
-        "log-probs, which say how many tokens the rows have");
-  b.mask = gdpo::view(rows.packed);
-  CHECK(message() ==
-        "gdpo::count: batch.offsets: given none, with packed tokens (mask has rank 1); needed: "
-        "offsets (B + 1)");
-  b.offsets = gdpo::view(rows.offsets);
-  b.entropies = gdpo::view(advantages.data(), 0);
-  CHECK(message() ==
-        "gdpo::count: batch.mask: given (8); needed: (0), the shape of batch.entropies");
-  // A loss needs the log-probs all the same.
-  b.entropies = {};
-  CHECK(message_of([&] { gdpo::dapo_loss(b, gdpo::count(b)); }) ==
-        "gdpo::PolicyLoss: batch.logp: given no array; needed: the log-probs of the policy being "
-        "trained");
-}
-
 TEST_CASE("the completion mask of whole sequences is counted before there are logits",
           "[count][logits]") {
   // The first token of a sequence is not predicted, whatever its mask.

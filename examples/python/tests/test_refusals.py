@@ -1,0 +1,82 @@
+"""What is refused, word for word: the tables of tests/refusals, which the C++ tests read too."""
+import json
+import pathlib
+
+import pytest
+import torch
+
+import gdpo
+
+TABLES = pathlib.Path(__file__).resolve().parents[3] / "tests/refusals"
+ABOUT = ("base", "not", "written", "argument", "given", "needed", "cases")
+
+
+def number(value):
+    """NaN and infinities are words in a table."""
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+def array(described: dict) -> torch.Tensor:
+    dtype = getattr(torch, described.get("dtype", "float64"))
+    if "values" not in described:
+        return torch.full(described["shape"], described.get("fill", 0), dtype=dtype)
+    values = torch.tensor([number(x) for x in described["values"]], dtype=dtype)
+    return values.reshape(described.get("shape", values.shape))
+
+
+def policy_loss(preset, settings, arrays, counts):
+    counts = torch.tensor([number(counts[name]) for name in
+                           ("tokens", "rows", "non_empty_rows", "given")], dtype=torch.float64)
+    return gdpo.PolicyLoss(preset, **settings)(counts=counts, **arrays)
+
+
+def count(arrays):
+    return gdpo.count(**arrays)
+
+
+#: For each table the function that messages name, and its call.
+CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::count", count)}
+
+
+def cases(listed: list, **shared):
+    """The cases of a list; an entry with cases of its own is what they share."""
+    for entry in listed:
+        case = {**shared, **entry}
+        if "cases" in case:
+            yield from cases(case.pop("cases"), **case)
+        else:
+            yield case
+
+
+def tables():
+    """Each call of the tables as it is changed, and its message; None where it is right."""
+    for table, (function, _) in CALLS.items():
+        read = json.loads((TABLES / f"{table}.json").read_text(encoding="utf-8"))
+        for base in read["bases"]:
+            yield pytest.param(table, read["bases"][base], None, id=f"{table} {base}")
+        for case in [*cases(read["cases"]), *cases(read["accepted"])]:
+            if any("python" in doors.split() for doors in case.get("not", {})):
+                continue
+            call = dict(read["bases"][case.get("base", "padded")])
+            changes = {key: change for key, change in case.items() if key not in ABOUT}
+            for key, change in changes.items():
+                call[key] = {**call[key], **change} if isinstance(change, dict) else change
+            message = (f"{function}: {case['argument']}: given {case['given']}; "
+                       f"needed: {case['needed']}" if "argument" in case else None)
+            yield pytest.param(table, call, message,
+                               id=f"{table} {case.get('argument', 'accepted')} {changes}")
+
+
+@pytest.mark.parametrize("table, call, message", list(tables()))
+def test_refusals(table, call, message):
+    arguments = {name: value for name, value in call.items() if name != "outputs"}
+    arguments["arrays"] = {name: array(a) for name, a in call["arrays"].items() if a is not None}
+    if "settings" in call:
+        arguments["settings"] = {name: tuple(map(number, x)) if isinstance(x, list) else number(x)
+                                 for name, x in call["settings"].items()}
+    if message is None:
+        CALLS[table][1](**arguments)
+        return
+    with pytest.raises(ValueError) as refused:
+        CALLS[table][1](**arguments)
+    assert str(refused.value) == message

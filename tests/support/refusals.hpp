@@ -1,0 +1,242 @@
+// The tables of calls that are refused (tests/refusals): what a case changes in a call that is
+// right, and the message. A door makes the calls of a table in its own way.
+#pragma once
+#include <fstream>
+#include <gdpo/runtime.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "support/catch.hpp"
+#include "support/message.hpp"
+
+namespace refusals {
+
+using gdpo::index_t;
+using nlohmann::json;
+
+/// A number of a table, where NaN and infinities are words.
+inline double number(const json& value) {
+  return value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
+}
+
+/// An array of a table, and its memory.
+class Array {
+ public:
+  explicit Array(const json& a, double filled = 0) {
+    const std::string dtype = a.value("dtype", "float64");
+    integral_ = dtype == "int64";
+    if (!integral_ && dtype != "float64") throw std::invalid_argument("no array of " + dtype);
+    std::size_t count = 1;
+    if (a.contains("shape")) {
+      shape_ = a["shape"].get<std::vector<index_t>>();
+      for (const index_t n : shape_) count *= static_cast<std::size_t>(n < 0 ? -n : n);
+    } else {
+      shape_ = {static_cast<index_t>(a.at("values").size())}, count = a["values"].size();
+    }
+    numbers_.assign(count, a.contains("fill") ? number(a["fill"]) : filled);
+    if (a.contains("values"))
+      for (std::size_t i = 0; i < count; ++i) numbers_[i] = number(a["values"].at(i));
+    numbers_.reserve(1);  // an array without elements has an address, too
+    if (!integral_) return;
+    for (const double x : numbers_) integers_.push_back(static_cast<std::int64_t>(x));
+    integers_.reserve(1);
+  }
+
+  int rank() const { return static_cast<int>(shape_.size()); }
+  const std::vector<double>& numbers() const { return numbers_; }
+  /// A dense view of the array; T is double, or const double or const std::int64_t to read it.
+  template <class T, int Rank>
+  gdpo::View<T, Rank> view() {
+    constexpr bool integral = std::is_integral_v<T>;
+    if (rank() != Rank || integral_ != integral) throw std::invalid_argument("rank or type");
+    gdpo::View<T, Rank> v{};
+    if constexpr (integral) {
+      v.data = integers_.data();
+    } else {
+      v.data = numbers_.data();
+    }
+    index_t step = 1;
+    for (int r = Rank; r-- > 0; step *= shape_[static_cast<std::size_t>(r)])
+      v.extent[r] = shape_[static_cast<std::size_t>(r)], v.stride[r] = step;
+    return v;
+  }
+  /// The array as `To`, which is made from views of rank 1 to `most`.
+  template <class To, class T, int most>
+  To as() {
+    if constexpr (most > 1)
+      if (rank() < most) return as<To, T, most - 1>();
+    return view<T, most>();
+  }
+  /// An array of tokens that is read as S.
+  template <class S>
+  gdpo::TokenView<S> tokens() {
+    if (integral_) return as<gdpo::TokenView<S>, const std::int64_t, 3>();
+    if constexpr (std::is_same_v<S, std::int64_t>)
+      throw std::invalid_argument("not of integers");
+    else
+      return as<gdpo::TokenView<S>, const double, 3>();
+  }
+  gdpo::Column column() { return as<gdpo::Column, const double, 2>(); }
+  gdpo::IndexColumn index_column() { return view<const std::int64_t, 1>(); }
+  /// An array of tokens that is written.
+  gdpo::TokenOut<double> out() { return as<gdpo::TokenOut<double>, double, 3>(); }
+
+ private:
+  std::vector<index_t> shape_;
+  bool integral_ = false;
+  std::vector<double> numbers_;
+  std::vector<std::int64_t> integers_;
+};
+
+/// What a call writes holds this before.
+constexpr double unwritten = 42;
+
+/// A call of a table: its base with what a case changes, and its arrays.
+struct Call {
+  json values;  ///< All but the arrays: preset, settings, counts, ...
+  std::map<std::string, Array> arrays, outputs;
+
+  explicit Call(const json& described) : values(described) {
+    for (const auto& [name, a] : values.at("arrays").items())
+      if (!a.is_null()) arrays.emplace(name, Array(a));
+    const json written = values.value("outputs", json::object());
+    for (const auto& [name, a] : written.items()) outputs.emplace(name, Array(a, unwritten));
+  }
+  bool nothing_written() const {
+    for (const auto& output : outputs)
+      for (const double x : output.second.numbers())
+        if (x != unwritten) return false;
+    return true;
+  }
+};
+
+/// The batch of a call's arrays, whose numbers are read as double.
+inline gdpo::TokenBatch<double> batch_of(Call& call) {
+  gdpo::TokenBatch<double> batch;
+  for (auto& [name, array] : call.arrays) {
+    bool known = name == "offsets";
+    if (known) batch.offsets = array.index_column();
+#define GDPO_X(in_batch, ...) \
+  if (name == #in_batch) known = true, batch.in_batch = array.tokens<double>();
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, type) \
+  if (name == #in_batch) known = true, batch.in_batch = array.tokens<type>();
+    GDPO_TOKEN_MARKS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, ...) \
+  if (name == #in_batch) known = true, batch.in_batch = array.column();
+    GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
+    if (!known) throw std::invalid_argument("a batch has no " + name);
+  }
+  return batch;
+}
+/// The counts of a call.
+inline gdpo::Normalizer counts_of(const Call& call) {
+  const json& c = call.values.at("counts");
+  return {number(c.at("tokens")), number(c.at("rows")), number(c.at("non_empty_rows")),
+          number(c.at("given"))};
+}
+
+/// Gives a setting a value, whether it fits or not.
+template <class T>
+void assign(T& setting, const json& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    setting = value.get<bool>();
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    setting = static_cast<T>(number(value));
+  } else if constexpr (gdpo::detail::has_enumerators_v<T>) {
+    if (value.is_number()) setting = static_cast<T>(value.get<int>());
+    for (const auto& e : enumerators(setting))
+      if (value == e.word) setting = e.value;
+  } else if constexpr (gdpo::runtime::detail::is_pair_v<T>) {
+    setting = {number(value.at(0)), number(value.at(1))};
+  } else {
+    throw std::invalid_argument("a setting that is no number, word or pair");
+  }
+}
+/// The same for settings by their names.
+template <class T>
+void set(T& x, const json& settings) {
+  for (const auto& [name, value] : settings.items()) {
+    bool found = false;
+    gdpo::detail::walk_fields(
+        x, {}, [&, &name = name, &value = value](const auto& path, auto& member, const auto&) {
+          if (path.text() == name) found = true, assign(member, value);
+        });
+    if (!found) throw std::invalid_argument("no setting " + name);
+  }
+}
+
+/// Adds the cases of a list to others. An entry with cases of its own is what they share.
+inline void add_cases(const json& list, const json& shared, std::vector<json>& cases) {
+  for (const json& entry : list) {
+    json one = shared;
+    one.update(entry);
+    one.erase("cases");
+    if (entry.contains("cases"))
+      add_cases(entry["cases"], one, cases);
+    else
+      cases.push_back(one);
+  }
+}
+/// Whether a case says why a door cannot make its call.
+inline bool is_left_out(const json& one, const std::string& door) {
+  const json reasons = one.value("not", json::object());
+  for (const auto& reason : reasons.items())
+    if ((" " + reason.key() + " ").find(" " + door + " ") != std::string::npos) return true;
+  return false;
+}
+/// The call of a case: its base with what the case changes.
+inline json changed(const json& bases, const json& one) {
+  json call = bases.at(one.value("base", "padded"));
+  for (const auto& [key, change] : one.items()) {
+    if (key == "base" || key == "not" || key == "written" || key == "argument" || key == "given" ||
+        key == "needed") {
+      continue;
+    }
+    json& part = call.at(key);
+    if (part.is_object())
+      part.update(change);
+    else
+      part = change;
+  }
+  return call;
+}
+
+/// Makes the calls of tests/refusals/TABLE.json through a door: the bases, the cases and what is
+/// accepted. The message of a case begins with the name of the function, and nothing is written.
+/// run(call) makes a call and returns its message, "no error" where there is none.
+template <class Run>
+void check(const std::string& table, const std::string& door, const std::string& function,
+           const Run& run) {
+  std::ifstream file(GDPO_TEST_REFUSALS "/" + table + ".json");
+  const json all = json::parse(file), &bases = all.at("bases");
+  for (const auto& base : bases.items()) {
+    INFO("base " << base.key());
+    Call call(base.value());
+    CHECK(run(call) == "no error");
+  }
+  std::vector<json> refused, accepted;
+  add_cases(all.at("cases"), json::object(), refused);
+  add_cases(all.at("accepted"), json::object(), accepted);
+  for (const json& one : accepted) {
+    if (is_left_out(one, door)) continue;
+    INFO(one.dump());
+    Call call(changed(bases, one));
+    CHECK(run(call) == "no error");
+  }
+  for (const json& one : refused) {
+    if (is_left_out(one, door)) continue;
+    INFO(one.dump());
+    const auto text = [&one](const char* key) { return one.at(key).get<std::string>(); };
+    Call call(changed(bases, one));
+    CHECK(run(call) == function + ": " + text("argument") + ": given " + text("given") +
+                           "; needed: " + text("needed"));
+    if (!one.contains("written")) CHECK(call.nothing_written());
+  }
+}
+
+}  // namespace refusals
