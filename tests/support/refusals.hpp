@@ -134,7 +134,8 @@ inline gdpo::TokenBatch<double> batch_of(Call& call) {
   return batch;
 }
 /// The counts of a call.
-inline gdpo::Normalizer counts_of(const Call& call) {
+template <class Call>
+gdpo::Normalizer counts_of(const Call& call) {
   const json& c = call.values.at("counts");
   return {number(c.at("tokens")), number(c.at("rows")), number(c.at("non_empty_rows")),
           number(c.at("given"))};
@@ -168,6 +169,18 @@ void set(T& x, const json& settings) {
         });
     if (!found) throw std::invalid_argument("no setting " + name);
   }
+}
+
+/// Calls f(loss) with the loss of a call. Returns its message.
+template <class Call, class F>
+std::string with_loss(const Call& call, const F& f) {
+  auto named = gdpo::runtime::loss(call.values.at("preset").template get<std::string>());
+  return std::visit(
+      [&](auto& loss) {
+        set(loss, call.values.at("settings"));
+        return message_of([&] { f(loss); });
+      },
+      named);
 }
 
 /// Adds the cases of a list to others. An entry with cases of its own is what they share.
@@ -208,8 +221,9 @@ inline json changed(const json& bases, const json& one) {
 
 /// Makes the calls of tests/refusals/TABLE.json through a door: the bases, the cases and what is
 /// accepted. The message of a case begins with the name of the function, and nothing is written.
-/// run(call) makes a call and returns its message, "no error" where there is none.
-template <class Run>
+/// run(call) makes a call and returns its message, "no error" where there is none. Call is made of
+/// the description of a call.
+template <class Call = refusals::Call, class Run>
 void check(const std::string& table, const std::string& door, const std::string& function,
            const Run& run) {
   std::ifstream file(GDPO_TEST_REFUSALS "/" + table + ".json");

@@ -381,19 +381,11 @@ def test_unknown_names_are_refused(words, settings, argument):
         gdpo.PolicyLoss(*words, **settings)
 
 
-@pytest.mark.parametrize("argument, changed", [
-    ("batch.old_logp", dict(old_logp=torch.zeros(3, 4, dtype=torch.complex64))),
-    ("batch.logp", dict(logp=torch.zeros(3, 4, dtype=torch.complex64))),
-    ("batch.offsets", dict(logp=torch.zeros(4), offsets=torch.tensor([0.0, 2, 3, 4]))),
-    ("counts", dict(counts=torch.ones(4))),
-    ("counts", dict(counts=torch.ones(3, dtype=torch.float64))),
-    ("counts", dict(counts=torch.ones(8, dtype=torch.float64)[::2])),
-])
-def test_types_that_do_not_fit_are_refused(argument, changed):
-    arguments = {"logp": torch.zeros(3, 4), "advantages": torch.ones(3),
-                 "counts": torch.tensor([12.0, 3, 3, 0], dtype=torch.float64), **changed}
-    with pytest.raises(ValueError, match=f"gdpo::PolicyLoss: {argument}: given "):
-        gdpo.PolicyLoss("dapo")(**arguments)
+@pytest.mark.parametrize("counts", (torch.ones(4), torch.ones(3, dtype=torch.float64),
+                                    torch.ones(8, dtype=torch.float64)[::2]), ids=str)
+def test_counts_that_do_not_fit_are_refused(counts):
+    with pytest.raises(ValueError, match="gdpo::PolicyLoss: counts: given "):
+        gdpo.PolicyLoss("dapo")(torch.zeros(3, 4), advantages=torch.ones(3), counts=counts)
 
 
 @pytest.mark.parametrize("name", ("logp", "advantages", "counts"))

@@ -11,27 +11,11 @@
 
 namespace refusals_test {
 
-namespace {
-
 using refusals::Call;
-
-/// Calls f(loss) with the loss of a call. Returns its message.
-template <class F>
-std::string with_loss(const Call& call, const F& f) {
-  auto named = gdpo::runtime::loss(call.values.at("preset").get<std::string>());
-  return std::visit(
-      [&](auto& loss) {
-        refusals::set(loss, call.values.at("settings"));
-        return message_of([&] { f(loss); });
-      },
-      named);
-}
-
-}  // namespace
 
 TEST_CASE("what a policy loss refuses", "[loss][errors]") {
   refusals::check("policy_loss", "host", "gdpo::PolicyLoss", [](Call& call) {
-    return with_loss(call, [&](const auto& loss) {
+    return refusals::with_loss(call, [&](const auto& loss) {
       gdpo::LossWorkspace<double> workspace;
       loss(gdpo::seq, batch_of(call), counts_of(call), call.outputs.at("gradient").out(),
            workspace);
@@ -45,7 +29,7 @@ TEST_CASE("on a device: what a policy loss refuses, before anything is launched"
     const HostOnly device;
     gdpo::LossResult result;
     result.loss = refusals::unwritten;
-    const std::string message = with_loss(call, [&](const auto& loss) {
+    const std::string message = refusals::with_loss(call, [&](const auto& loss) {
       loss(device, batch_of(call), gdpo::cuda::DeviceNormalizer(counts_of(call)),
            call.outputs.at("gradient").out(), &result, unused_scratch());
     });

@@ -1,0 +1,72 @@
+// What losses of tensors and their counts refuse: the tables of tests/refusals.
+#include "support/refusals.hpp"
+
+#include <ATen/ATen.h>
+
+#include <gdpo/with/torch/loss.hpp>
+
+namespace {
+
+using refusals::json;
+
+at::ScalarType dtype_of(const std::string& name) {
+  if (name == "float32") return at::kFloat;
+  if (name == "complex64") return at::kComplexFloat;
+  if (name == "int64") return at::kLong;
+  if (name != "float64") throw std::invalid_argument("no dtype " + name);
+  return at::kDouble;
+}
+at::Tensor tensor(const json& a) {
+  const at::ScalarType dtype = dtype_of(a.value("dtype", "float64"));
+  std::vector<double> values;
+  for (const json& x : a.value("values", json::array())) values.push_back(refusals::number(x));
+  const auto shape =
+      a.value("shape", std::vector<std::int64_t>{static_cast<std::int64_t>(values.size())});
+  if (a.contains("values")) return at::tensor(values, at::kDouble).view(shape).to(dtype);
+  const double fill = a.contains("fill") ? refusals::number(a["fill"]) : 0;
+  return at::full(shape, fill, at::kDouble).to(dtype);
+}
+
+/// The tensor of a batch by its name.
+at::Tensor& tensor_of(gdpo::TorchBatch& batch, const std::string& name) {
+  if (name == "offsets") return batch.offsets;
+#define GDPO_X(in_batch, ...) \
+  if (name == #in_batch) return batch.in_batch;
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+  GDPO_TOKEN_MARKS(GDPO_X)
+  GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
+  throw std::invalid_argument("a batch has no " + name);
+}
+
+/// A call of a table with its arrays as tensors. What is written is the library's own.
+struct TensorCall {
+  json values;
+  gdpo::TorchBatch batch;
+
+  explicit TensorCall(const json& described) : values(described) {
+    for (const auto& [name, a] : values.at("arrays").items())
+      if (!a.is_null()) tensor_of(batch, name) = tensor(a);
+  }
+  bool nothing_written() const { return true; }
+};
+
+}  // namespace
+
+TEST_CASE("what a loss of tensors refuses: the table", "[torch]") {
+  refusals::check<TensorCall>("policy_loss", "torch", "gdpo::PolicyLoss", [](TensorCall& call) {
+    const std::string message = refusals::with_loss(call, [&](const auto& loss) {
+      gdpo::torch_loss(loss, call.batch, refusals::counts_of(call));
+    });
+    // What is wrong with a tensor by itself is said in the name of the adapter.
+    const std::string adapter = "gdpo::torch_loss:";
+    return message.rfind(adapter, 0) == 0 ? "gdpo::PolicyLoss:" + message.substr(adapter.size())
+                                          : message;
+  });
+}
+
+TEST_CASE("what counts of tensors refuse: the table", "[torch]") {
+  refusals::check<TensorCall>("count", "torch", "gdpo::count", [](TensorCall& call) {
+    return message_of([&] { gdpo::count(call.batch); });
+  });
+}
