@@ -149,14 +149,28 @@ void assign(T& setting, const json& value) {
   } else if constexpr (std::is_arithmetic_v<T>) {
     setting = static_cast<T>(number(value));
   } else if constexpr (gdpo::detail::has_enumerators_v<T>) {
-    if (value.is_number()) setting = static_cast<T>(value.get<int>());
+    bool found = value.is_number();
+    if (found) setting = static_cast<T>(value.get<int>());
     for (const auto& e : enumerators(setting))
-      if (value == e.word) setting = e.value;
+      if (value == e.word) found = true, setting = e.value;
+    if (!found) throw std::invalid_argument("no enumerator " + value.dump());
   } else if constexpr (gdpo::runtime::detail::is_pair_v<T>) {
     setting = {number(value.at(0)), number(value.at(1))};
   } else {
     throw std::invalid_argument("a setting that is no number, word or pair");
   }
+}
+/// The same for a list of numbers, or of gates.
+template <class T, int capacity>
+void assign(gdpo::List<T, capacity>& list, const json& value) {
+  std::vector<T> entries;
+  for (const json& entry : value) {
+    if constexpr (std::is_arithmetic_v<T>)
+      entries.push_back(number(entry));
+    else
+      entries.push_back({entry.at(0), entry.at(1), number(entry.at(2))});
+  }
+  list = entries;
 }
 /// The same for settings by their names.
 template <class T>
@@ -204,10 +218,11 @@ inline bool is_left_out(const json& one, const std::string& door) {
 }
 /// The call of a case: its base with what the case changes.
 inline json changed(const json& bases, const json& one) {
-  json call = bases.at(one.value("base", "padded"));
+  json call = bases.at(
+      one.value("base", bases.contains("padded") ? std::string("padded") : bases.begin().key()));
   for (const auto& [key, change] : one.items()) {
-    if (key == "base" || key == "not" || key == "written" || key == "argument" || key == "given" ||
-        key == "needed") {
+    if (key == "base" || key == "not" || key == "written" || key == "function" ||
+        key == "argument" || key == "given" || key == "needed") {
       continue;
     }
     json& part = call.at(key);
@@ -247,8 +262,8 @@ void check(const std::string& table, const std::string& door, const std::string&
     INFO(one.dump());
     const auto text = [&one](const char* key) { return one.at(key).get<std::string>(); };
     Call call(changed(bases, one));
-    CHECK(run(call) == function + ": " + text("argument") + ": given " + text("given") +
-                           "; needed: " + text("needed"));
+    CHECK(run(call) == one.value("function", function) + ": " + text("argument") + ": given " +
+                           text("given") + "; needed: " + text("needed"));
     if (!one.contains("written")) CHECK(call.nothing_written());
   }
 }

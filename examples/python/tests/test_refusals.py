@@ -8,11 +8,13 @@ import torch
 import gdpo
 
 TABLES = pathlib.Path(__file__).resolve().parents[3] / "tests/refusals"
-ABOUT = ("base", "not", "written", "argument", "given", "needed", "cases")
+ABOUT = ("base", "not", "written", "function", "argument", "given", "needed", "cases")
 
 
 def number(value):
-    """NaN and infinities are words in a table."""
+    """NaN and infinities are words in a table, also in its lists."""
+    if isinstance(value, list):
+        return [number(entry) for entry in value]
     return float(value) if value in ("nan", "inf", "-inf") else value
 
 
@@ -34,8 +36,13 @@ def count(arrays):
     return gdpo.count(**arrays)
 
 
+def advantages(preset, settings, group_size, expected_size, arrays):
+    return gdpo.advantages(estimator=preset, group_size=group_size, **arrays, **settings)
+
+
 #: For each table the function that messages name, and its call.
-CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::count", count)}
+CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::count", count),
+         "advantages": ("gdpo::advantages", advantages)}
 
 
 def cases(listed: list, **shared):
@@ -57,12 +64,13 @@ def tables():
         for case in [*cases(read["cases"]), *cases(read["accepted"])]:
             if any("python" in doors.split() for doors in case.get("not", {})):
                 continue
-            call = dict(read["bases"][case.get("base", "padded")])
+            base = "padded" if "padded" in read["bases"] else next(iter(read["bases"]))
+            call = dict(read["bases"][case.get("base", base)])
             changes = {key: change for key, change in case.items() if key not in ABOUT}
             for key, change in changes.items():
                 call[key] = {**call[key], **change} if isinstance(change, dict) else change
-            message = (f"{function}: {case['argument']}: given {case['given']}; "
-                       f"needed: {case['needed']}" if "argument" in case else None)
+            message = (f"{case.get('function', function)}: {case['argument']}: given "
+                       f"{case['given']}; needed: {case['needed']}" if "argument" in case else None)
             yield pytest.param(table, call, message,
                                id=f"{table} {case.get('argument', 'accepted')} {changes}")
 
@@ -72,8 +80,7 @@ def test_refusals(table, call, message):
     arguments = {name: value for name, value in call.items() if name != "outputs"}
     arguments["arrays"] = {name: array(a) for name, a in call["arrays"].items() if a is not None}
     if "settings" in call:
-        arguments["settings"] = {name: tuple(map(number, x)) if isinstance(x, list) else number(x)
-                                 for name, x in call["settings"].items()}
+        arguments["settings"] = {name: number(x) for name, x in call["settings"].items()}
     if message is None:
         CALLS[table][1](**arguments)
         return

@@ -733,79 +733,25 @@ TEST_CASE("cuda: offsets and orders that fit no batch are read within it", "[san
   }
 }
 
-TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
+TEST_CASE("cuda: scratch and order of advantages that do not fit") {
   const std::vector<double> rewards(24, 1.0);
-  const std::vector<double> three(3);
-  const std::vector<int> eight{0, 8};
-  std::vector<double> out(8);
-  std::vector<double> memory(1000);
-  const gdpo::cuda::Scratch scratch{memory.data(), memory.size() * sizeof(double)};
+  std::vector<double> out(8), memory(1000);
   const TestDevice device = test_device();
-  gdpo::Workspace workspace;
-  const auto on_both = [&](const auto& batch, const auto& e) {
-    const std::string text =
-        message_of([&] { gdpo::advantages_into(device, batch, e, view(out), scratch); });
-    CHECK(text ==
-          message_of([&] { gdpo::advantages_into(gdpo::seq, batch, e, view(out), workspace); }));
-    CHECK(text != "no error");
-  };
-  gdpo::RewardBatch batch{view(rewards.data(), 8, 3), gdpo::groups_of(4)};
-  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::groups_of(3)}, gdpo::Gdpo{});
-  // `out` has 8 entries.
-  on_both(gdpo::RewardBatch{view(rewards.data(), 7, 3), gdpo::groups_of(7)}, gdpo::Gdpo{});
-  on_both(
-      gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(gdpo::View<const int, 1>{})},
-      gdpo::Gdpo{});
-  // The batch has no tokens.
-  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(eight)}, gdpo::verl::gdpo);
-  gdpo::Gdpo e;
-  e.weights = {1, 2};
-  on_both(batch, e);
-  e.weights = {1, 2, std::nan("")};
-  on_both(batch, e);
-  e = {};
-  e.gates = {{0, 3, 1}};
-  on_both(batch, e);
-  e = {};
-  e.scale.ddof = -1;
-  on_both(batch, e);
-  e = {};
-  e.penalty = {0.1, 0};
-  on_both(batch, e);
-  batch.valid = view(three);
-  on_both(batch, gdpo::Gdpo{});
-  batch.valid = {};
-
-  using Catch::Matchers::ContainsSubstring;
-  const auto said = [&](const auto& estimator, const gdpo::cuda::Scratch& memory_of) {
+  const gdpo::RewardBatch batch{view(rewards.data(), 8, 3), gdpo::groups_of(4)};
+  const auto message = [&](const auto& called, const gdpo::cuda::Scratch& scratch) {
     return message_of(
-        [&] { gdpo::advantages_into(device, batch, estimator, view(out), memory_of); });
+        [&] { gdpo::advantages_into(device, called, gdpo::Gdpo{}, view(out), scratch); });
   };
-  e = {};
-  e.singleton = gdpo::Singleton::Error;
-  CHECK_THAT(said(e, scratch),
-             ContainsSubstring("singleton: given Error; needed: Zero, Raw or Nan"));
-  e = {};
-  e.missing.entry = gdpo::MissingEntry::Reject;
-  CHECK_THAT(said(e, scratch),
-             ContainsSubstring("missing.entry: given Reject; needed: Skip, Zero or Propagate"));
+  using Catch::Matchers::ContainsSubstring;
   const std::size_t bytes = gdpo::cuda::scratch_bytes(gdpo::Gdpo{}, batch);
-  CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{memory.data(), bytes - 1}),
+  CHECK_THAT(message(batch, {memory.data(), bytes - 1}),
              ContainsSubstring("scratch: given " + std::to_string(bytes - 1) + " bytes"));
-  CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{}),
-             ContainsSubstring("scratch: given no memory"));
-  OnDevice<double> given(rewards), written(out);
-  TestScratch enough(bytes);
-  batch.rewards = view(static_cast<const double*>(given.data()), 8, 3);
-  CHECK(message_of([&] {
-          gdpo::advantages_into(device, batch, gdpo::Gdpo{}, view(written.data(), 8), enough());
-        }) == "no error");
-  CHECK(written.host() == std::vector<double>(8, 0.0));
+  CHECK_THAT(message(batch, {}), ContainsSubstring("scratch: given no memory"));
   const std::vector<index_t> order(7), offsets{0, 8};
   const gdpo::RewardBatch sorted{view(rewards.data(), 8, 3),
                                  gdpo::cuda::sorted_groups(view(order), view(offsets))};
   CHECK_THAT(
-      message_of([&] { gdpo::advantages_into(device, sorted, e = {}, view(out), scratch); }),
+      message(sorted, {memory.data(), memory.size() * sizeof(double)}),
       ContainsSubstring("groups.order: given 7 entries; needed: one for each of the 8 rows"));
 }
 

@@ -432,7 +432,10 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
     return message_of([line] { runtime::configured_estimator(line); });
   };
   const std::string of = "gdpo::runtime::configured_estimator: ";
-  CHECK(refused("").find("gdpo::runtime::estimator: name: given ''") == 0);
+  std::string known;
+  for (const std::string& name : runtime::estimator_names())
+    known += (known.empty() ? "" : ", ") + name;
+  CHECK(refused("") == "gdpo::runtime::estimator: name: given ''; needed: one of " + known);
   CHECK(
       refused("gdpo::trl::gdpo") ==
       "gdpo::runtime::estimator: name: given 'gdpo::trl::gdpo'; needed: 'trl::gdpo', as names have "

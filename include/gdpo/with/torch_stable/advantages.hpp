@@ -34,7 +34,7 @@ struct NumberList {
     const double number = all[index];
     if (!(number >= 0 && number < static_cast<double>(rewards)) || number != std::floor(number)) {
       contract::fail("gdpo::advantages", name, "reward " + contract::text(number),
-                     "the number of a reward, 0 to " + contract::text(rewards - 1));
+                     "a reward from 0 to " + contract::text(rewards - 1));
     }
     return static_cast<index_t>(number);
   }
