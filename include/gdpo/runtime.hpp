@@ -633,8 +633,10 @@ struct AppliedSettings {
 
 /// Applies settings SETTING=VALUE, of which `word` is the first, and checks each by itself. A
 /// setting may change which others there are, so each looks at the list anew. Returns what was set.
+/// owner: what messages name before a setting, if anything.
 template <class T>
-AppliedSettings apply_settings(const char* function, T& x, std::string_view word, Words& next) {
+AppliedSettings apply_settings(const char* function, T& x, std::string_view word, Words& next,
+                               const gdpo::detail::FieldPath& owner = {}) {
   AppliedSettings applied;
   for (; !word.empty(); word = next()) {
     const std::size_t sign = word.find('=');
@@ -649,9 +651,9 @@ AppliedSettings apply_settings(const char* function, T& x, std::string_view word
       contract::fail(function, name, "beside " + given_name + ", which is the same setting",
                      "one of the two");
     }
-    setting.read(function, name, value, setting.member);
+    setting.read(function, owner.text(name.c_str()), value, setting.member);
     if (setting.standalone)
-      setting.check(function, {nullptr, name.c_str()}, setting.member, setting.info);
+      setting.check(function, {&owner, name.c_str()}, setting.member, setting.info);
     applied.names.emplace_back(setting.name, name);
     applied.values.emplace_back(value);
   }

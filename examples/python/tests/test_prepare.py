@@ -106,21 +106,10 @@ def test_the_loss_takes_what_was_prepared():
     assert loss.item() == pytest.approx(plain.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("passes, words", [
-    (["x"], "gdpo::prepare: passes: given 'x'; needed: one of overlong, degenerate_groups, "
-            "top_entropy QUANTILE, trl::token_truncate"),
-    (["top_entropy"], "gdpo::prepare: passes: given 'top_entropy'; needed: top_entropy QUANTILE"),
-    ("overlong", "overlong.truncated"),
-    (["top_entropy much"], "gdpo::prepare: top_entropy: given 'much'; needed: a number"),
-    (["top_entropy 2"], "top_entropy.quantile: given 2; needed: 0 to 1"),
-    (["overlong"] * 5, "gdpo::prepare: passes: given 5; needed: at most 4 pre-passes"),
-    (["trl::token_truncate"], "batch.rollout_logp: given no array"),
-    (["overlong"], "overlong.truncated"),
-])
-def test_what_is_refused(passes, words):
-    with pytest.raises(ValueError) as refused:
-        gdpo.prepare(passes, mask=MASK)
-    assert words in str(refused.value)
+def test_unknown_names():
+    with pytest.raises(ValueError, match="passes: given 'x'; needed: one of overlong, degenerate"
+                                         "_groups, top_entropy QUANTILE, trl::token_truncate"):
+        gdpo.prepare("x", mask=MASK)
 
 
 def test_operator():

@@ -40,9 +40,17 @@ def advantages(preset, settings, group_size, expected_size, arrays):
     return gdpo.advantages(estimator=preset, group_size=group_size, **arrays, **settings)
 
 
+def prepare(passes, arrays):
+    def value(x):
+        return ",".join(map(str, x)) if isinstance(x, list) else x
+
+    return gdpo.prepare([" ".join([p["name"], *(f"{key}={value(x)}" for key, x in p.items()
+                                                if key != "name")]) for p in passes], **arrays)
+
+
 #: For each table the function that messages name, and its call.
 CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::count", count),
-         "advantages": ("gdpo::advantages", advantages)}
+         "advantages": ("gdpo::advantages", advantages), "prepare": ("gdpo::prepare", prepare)}
 
 
 def cases(listed: list, **shared):

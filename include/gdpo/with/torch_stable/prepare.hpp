@@ -45,7 +45,7 @@ inline AnyPrepass any_prepass(const std::string& line, const Column& truncated,
   runtime::detail::Words next{line};
   const std::string name(next());
   const auto choose = [&](auto pass, std::string_view word) {
-    runtime::detail::apply_settings(function, pass, word, next);
+    runtime::detail::apply_settings(function, pass, word, next, {nullptr, pass.name});
     any.chosen = pass, any.reach = pass.reach;
   };
   if (name == "overlong") {
