@@ -160,15 +160,20 @@ void assign(T& setting, const json& value) {
     throw std::invalid_argument("a setting that is no number, word or pair");
   }
 }
-/// The same for a list of numbers, or of gates.
+/// The same for a list of numbers, or of structs: lists of their members.
 template <class T, int capacity>
 void assign(gdpo::List<T, capacity>& list, const json& value) {
   std::vector<T> entries;
   for (const json& entry : value) {
-    if constexpr (std::is_arithmetic_v<T>)
-      entries.push_back(number(entry));
-    else
-      entries.push_back({entry.at(0), entry.at(1), number(entry.at(2))});
+    entries.emplace_back();
+    if constexpr (std::is_arithmetic_v<T>) {
+      entries.back() = number(entry);
+    } else {
+      std::size_t k = 0;
+      gdpo::detail::walk_fields(entries.back(), {}, [&](const auto&, auto& member, const auto&) {
+        if (k < entry.size()) assign(member, entry[k++]);
+      });
+    }
   }
   list = entries;
 }

@@ -36,8 +36,10 @@ def count(arrays):
     return gdpo.count(**arrays)
 
 
-def advantages(preset, settings, group_size, expected_size, arrays):
-    return gdpo.advantages(estimator=preset, group_size=group_size, **arrays, **settings)
+def advantages(preset, settings, constraints, group_size, expected_size, arrays):
+    constraints = [(*number(c[:4]), *(c[4:] or ["at_least"])) for c in constraints]
+    return gdpo.advantages(estimator=preset, group_size=group_size, constraints=constraints,
+                           **arrays, **settings)
 
 
 def prepare(passes, arrays):
@@ -48,9 +50,15 @@ def prepare(passes, arrays):
                                                 if key != "name")]) for p in passes], **arrays)
 
 
+def pid_lagrangian(settings, set_points, arrays):
+    limits, scales = ([number(point[k]) for point in set_points] for k in (0, 1))
+    return gdpo.PidLagrangian(limits, scale=scales, **settings)
+
+
 #: For each table the function that messages name, and its call.
 CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::count", count),
-         "advantages": ("gdpo::advantages", advantages), "prepare": ("gdpo::prepare", prepare)}
+         "advantages": ("gdpo::advantages", advantages), "prepare": ("gdpo::prepare", prepare),
+         "pid_lagrangian": ("gdpo::PidLagrangian", pid_lagrangian)}
 
 
 def cases(listed: list, **shared):

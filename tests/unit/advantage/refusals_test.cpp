@@ -3,6 +3,7 @@
 // tests/refusals. And what the table cannot say.
 #include "support/refusals.hpp"
 
+#include <gdpo/constraint.hpp>
 #include <gdpo/cuda/advantage/device_advantages.hpp>
 
 #include "support/host_only.hpp"
@@ -13,17 +14,24 @@ namespace {
 
 using refusals::Call;
 
+/// Whether the cases of an estimator have constraints, and groups of other kinds than groups_of.
+/// Those of the other types have not, because all of them would take long to compile.
+template <class Estimator>
+constexpr bool has_all_calls = std::is_same_v<Estimator, gdpo::Gdpo>;
+
 /// Calls f(groups) with the groups of a call.
-template <class F>
+template <class Estimator, class F>
 void with_groups(Call& call, const F& f) {
   const gdpo::index_t size = call.values.at("expected_size");
   const auto ids = call.arrays.find("group_ids"), offsets = call.arrays.find("group_offsets");
-  if (ids != call.arrays.end())
-    f(gdpo::by_id(ids->second.view<const std::int64_t, 1>(), size));
-  else if (offsets != call.arrays.end())
-    f(gdpo::by_offsets(offsets->second.view<const std::int64_t, 1>(), size));
-  else
+  if (ids == call.arrays.end() && offsets == call.arrays.end())
     f(gdpo::groups_of(call.values.at("group_size")));
+  else if constexpr (!has_all_calls<Estimator>)
+    throw std::invalid_argument("groups_of alone");
+  else if (ids != call.arrays.end())
+    f(gdpo::by_id(ids->second.view<const std::int64_t, 1>(), size));
+  else
+    f(gdpo::by_offsets(offsets->second.view<const std::int64_t, 1>(), size));
 }
 /// The batch of a call.
 template <class Groups>
@@ -48,7 +56,8 @@ std::string with_estimator(Call& call, const F& f) {
       [&](auto& estimator) {
         return message_of([&] {
           refusals::set(estimator, call.values.at("settings"));
-          with_groups(call, [&](const auto& groups) { f(groups, estimator, out); });
+          with_groups<std::decay_t<decltype(estimator)>>(
+              call, [&](const auto& groups) { f(groups, estimator, out); });
         });
       },
       named);
@@ -60,7 +69,16 @@ TEST_CASE("what advantages refuse", "[advantages][errors]") {
   refusals::check("advantages", "host", "gdpo::advantages", [](Call& call) {
     return with_estimator(call, [&](const auto& groups, const auto& estimator, const auto& out) {
       gdpo::Workspace workspace;
-      advantages_into(gdpo::seq, batch_of(call, groups), estimator, out, workspace);
+      gdpo::List<gdpo::Constraint, 16> constraints;
+      refusals::assign(constraints, call.values.at("constraints"));
+      const auto batch = batch_of(call, groups);
+      if (constraints.empty())
+        advantages_into(gdpo::seq, batch, estimator, out, workspace);
+      else if constexpr (has_all_calls<std::decay_t<decltype(estimator)>>)
+        advantages_into(gdpo::seq, batch, gdpo::Constrained<>{estimator, {}, constraints}, out,
+                        workspace);
+      else
+        throw std::invalid_argument("no constraints");
     });
   });
 }

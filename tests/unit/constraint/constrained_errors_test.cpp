@@ -1,6 +1,6 @@
 // labels: sanitizers
-// The errors of Constrained, mix_into, column and measure: the message names the argument, and
-// nothing is written.
+// The errors of placements, mix_into, column and measure: the message names the argument, and
+// nothing is written. Those of a constraint stand in tests/refusals/advantages.json.
 #include <gdpo/constraint.hpp>
 
 #include "support/catch.hpp"
@@ -49,57 +49,20 @@ const std::string at = "gdpo::advantages: ";
 
 }  // namespace
 
-TEST_CASE("constraints out of range", "[errors][constraint]") {
+TEST_CASE("constraints and norms of every placement", "[errors][constraint]") {
   const Call call;
-  CHECK(call.message({on(2), on(4)}) ==
-        at + "constraints[1].reward: given 4; needed: one of 4 rewards");
-  CHECK(call.message({on(-1)}) == at + "constraints[0].reward: given -1; needed: one of 4 rewards");
-  for (const double lambda : {-1.0, inf}) {
-    CHECK(call.message({on(2, lambda)}) == at + "constraints[0].lambda: given " +
-                                               gdpo::contract::text(lambda) +
-                                               "; needed: a finite number of at least 0");
-  }
-  CHECK(call.message({on(2, no)}).find("constraints[0].lambda: given ") != std::string::npos);
-  CHECK(call.message({on(2, 1, inf)}) ==
-        at + "constraints[0].limit: given inf; needed: a finite number");
-  CHECK(call.message({on(2), on(3, 1, no)}).find("constraints[1].limit: given ") !=
-        std::string::npos);
-  for (const double scale : {0.0, -2.0, inf, 1e-310}) {
-    CHECK(call.message({on(2, 1, 0, scale)}) ==
-          at + "constraints[0].scale: given " + gdpo::contract::text(scale) +
-              "; needed: a finite number that is more than 0 (its inverse too)");
-  }
-  CHECK(call.message({on(2, 1, 0, no)}).find("constraints[0].scale: given ") != std::string::npos);
-  // A constraint is checked also where its lambda is 0, and under every placement.
-  CHECK(call.message({on(2, 0, no)}).find("constraints[0].limit") != std::string::npos);
+  // Constraints are checked under every placement.
   CHECK(call.message({on(7)}, gdpo::placement::Composite{0}).find("constraints[0].reward") !=
         std::string::npos);
   CHECK(call.message({on(7)}, gdpo::placement::AdvantageMix{}).find("constraints[0].reward") !=
         std::string::npos);
   CHECK(call.message({on(2), on(3), on(2)}) == "no error");
-  // Numbers that are no enumerators.
-  gdpo::Constraint other = on(2);
-  other.bound = static_cast<gdpo::Bound>(2);
-  CHECK(call.message({other}) ==
-        at + "constraints[0].bound: given 2, which is no enumerator; needed: one of at_most, "
-             "at_least");
-  other = on(2);
-  other.signal = static_cast<gdpo::Signal>(3);
-  CHECK(call.message({other}).find("constraints[0].signal: given 3, which") != std::string::npos);
   const auto beyond = static_cast<gdpo::LambdaNorm>(3);
   const std::string norm =
       at + "placement.norm: given 3, which is no enumerator; needed: one of none, sum, diff";
   CHECK(call.message({on(2)}, gdpo::placement::NormalizeThenCombine{beyond}) == norm);
   CHECK(call.message({on(2)}, gdpo::placement::FixedScale{beyond}) == norm);
   CHECK(call.message({on(2)}, gdpo::placement::AdvantageMix{beyond}) == norm);
-  const std::vector<gdpo::Constraint> many(17, on(2));
-  CHECK(message_of([&] { gdpo::List<gdpo::Constraint, 16>{many}; }) ==
-        "gdpo::List: items: given 17 entries; needed: at most 16");
-}
-
-TEST_CASE("multipliers without a finite sum", "[errors][constraint]") {
-  CHECK(Call().message({on(2, 1e308), on(3, 1e308)}) ==
-        at + "constraints: given multipliers without a finite sum; needed: a finite sum");
 }
 
 TEST_CASE("the reward that carries the violations of Composite", "[errors][constraint]") {

@@ -1,5 +1,6 @@
 // labels: sanitizers
-// The messages of mistakes with a controller; values just inside the bounds are accepted.
+// The messages of mistakes with a controller that stand in no table of tests/refusals, and the
+// published rules, whose settings are accepted.
 #include <gdpo/constraint/published.hpp>
 #include <support/catch.hpp>
 #include <support/message.hpp>
@@ -16,16 +17,6 @@ using gdpo::SumCount;
 
 const double no = std::nan(""), infinite = gdpo::math::infinity;
 
-template <class Change>
-std::string of_gains(const Change& change) {
-  PidGains g;
-  change(g);
-  return message_of([&] { PidLagrangian{g}; });
-}
-template <class T>
-std::string set(T PidGains::*member, T value) {
-  return of_gains([&](PidGains& g) { g.*member = value; });
-}
 /// The message about a setting out of range.
 std::string given(const std::string& member, double value, const std::string& needed) {
   return "gdpo::PidLagrangian: gains[0]." + member + ": given " + gdpo::contract::text(value) +
@@ -33,107 +24,6 @@ std::string given(const std::string& member, double value, const std::string& ne
 }
 
 }  // namespace
-
-TEST_CASE("settings of a controller that are out of range are named") {
-  struct Member {
-    const char* name;
-    double PidGains::*member;
-  };
-  const std::string finite = "a finite number";
-  for (const Member& m :
-       {Member{"kp", &PidGains::kp}, Member{"ki", &PidGains::ki}, Member{"kd", &PidGains::kd}}) {
-    for (const double bad : {no, infinite, -infinite})
-      CHECK(set(m.member, bad) == given(m.name, bad, finite));
-    for (const double good : {0.0, -1.0, 1e300}) CHECK(set(m.member, good) == "no error");
-  }
-  for (const Member& m : {Member{"p_ema", &PidGains::p_ema}, Member{"d_ema", &PidGains::d_ema},
-                          Member{"beta1", &PidGains::beta1}, Member{"beta2", &PidGains::beta2}}) {
-    for (const double bad : {-0.1, 1.0, 1.5, infinite, no}) {
-      CHECK(set(m.member, bad) == given(m.name, bad, "0 to below 1"));
-    }
-    for (const double good : {0.0, 0.5, 1 - 0x1p-53}) CHECK(set(m.member, good) == "no error");
-  }
-  struct Bound {
-    const char* name;
-    double PidGains::*member;
-    const char* infinity;
-  };
-  for (const Bound& m : {Bound{"integral_max", &PidGains::integral_max, "off"},
-                         Bound{"lambda_max", &PidGains::lambda_max, "off"},
-                         Bound{"adam_eps", &PidGains::adam_eps, "no step"}}) {
-    const std::string needed = std::string("at least 0 (infinity: ") + m.infinity + ")";
-    for (const double bad : {-1e-300, -infinite, no})
-      CHECK(set(m.member, bad) == given(m.name, bad, needed));
-    for (const double good : {0.0, 0.5, infinite}) CHECK(set(m.member, good) == "no error");
-  }
-  // An integral may begin below 0; a multiplier, which is the memory of the other forms, may not.
-  for (const double bad : {infinite, -infinite, no})
-    CHECK(set(&PidGains::lambda_init, bad) == given("lambda_init", bad, finite));
-  CHECK(set(&PidGains::lambda_init, 10.5) == given("lambda_init", 10.5, "at most lambda_max"));
-  for (const double good : {10.0, 0.0, -0.5, -1e300})
-    CHECK(set(&PidGains::lambda_init, good) == "no error");
-  for (const gdpo::PidForm form :
-       {gdpo::PidForm::Velocity, gdpo::PidForm::Adam, gdpo::PidForm::RmsProp, gdpo::PidForm::Log}) {
-    const auto begins_at = [&](double x) {
-      return of_gains([&](PidGains& g) { g.form = form, g.kp = 0, g.lambda_init = x; });
-    };
-    for (const double bad : {-0.5, -5e-324, 10.5})
-      CHECK(begins_at(bad) == given("lambda_init", bad, "0 to lambda_max"));
-    for (const double bad : {infinite, no})
-      CHECK(begins_at(bad) == given("lambda_init", bad, finite));
-    CHECK(begins_at(10.0) == "no error");
-  }
-
-  // As many measurements are kept, so the number has a bound.
-  for (const int bad : {0, -1000, PidGains::largest_d_delay + 1, std::numeric_limits<int>::max()}) {
-    CHECK(set(&PidGains::d_delay, bad) ==
-          given("d_delay", bad, "1 to 65536 (as many measurements are kept)"));
-  }
-  for (const int good : {1, PidGains::largest_d_delay})
-    CHECK(set(&PidGains::d_delay, good) == "no error");
-
-  const auto begins = [](double at, double highest, gdpo::PidForm form) {
-    return of_gains(
-        [&](PidGains& g) { g.lambda_init = at, g.integral_max = highest, g.form = form; });
-  };
-  CHECK(begins(0.5, 0.25, gdpo::PidForm::Positional) ==
-        given("lambda_init", 0.5,
-              "at most integral_max, because the integral begins at lambda_init"));
-  CHECK(begins(0.5, 0.5, gdpo::PidForm::Positional) == "no error");
-  CHECK(begins(-0.5, 0, gdpo::PidForm::Positional) == "no error");
-  // This form has no integral.
-  CHECK(begins(0.5, 0.25, gdpo::PidForm::Velocity) == "no error");
-
-  for (const gdpo::EmaStart start : {gdpo::EmaStart::BiasCorrected, gdpo::EmaStart::AfterFirst}) {
-    CHECK(
-        set(&PidGains::d_start, start) ==
-        "gdpo::PidLagrangian: gains[0].d_start: given a start of averages of errors; needed: zero "
-        "or first_value");
-    CHECK(set(&PidGains::p_start, start) == "no error");
-  }
-  // A number that is no enumerator would switch the constraint off for ever.
-  CHECK(set(&PidGains::form, static_cast<gdpo::PidForm>(9)) ==
-        "gdpo::PidLagrangian: gains[0].form: given 9, which is no enumerator; needed: one of "
-        "positional, velocity, adam, rms_prop, log");
-  CHECK(set(&PidGains::p_start, static_cast<gdpo::EmaStart>(4)).find("gains[0].p_start: given 4") !=
-        std::string::npos);
-  for (const int bad : {-1, 2}) {
-    CHECK(set(&PidGains::anti_windup, static_cast<gdpo::AntiWindup>(bad))
-              .find("gains[0].anti_windup: given " + std::to_string(bad)) != std::string::npos);
-  }
-  for (const gdpo::PidForm form :
-       {gdpo::PidForm::Adam, gdpo::PidForm::RmsProp, gdpo::PidForm::Log}) {
-    const auto with = [&](double kp, double kd) {
-      return of_gains([&](PidGains& g) { g.form = form, g.kp = kp, g.kd = kd, g.lambda_init = 1; });
-    };
-    const std::string rate = "gdpo::PidLagrangian: gains[0].kp, gains[0].kd: given ";
-    CHECK(with(2, 0) == rate + "2 and 0; needed: 0: this form has a rate, ki, alone");
-    CHECK(with(0, 0.5) == rate + "0 and 0.5; needed: 0: this form has a rate, ki, alone");
-    CHECK(with(0, 0) == "no error");
-  }
-  CHECK(of_gains([](PidGains& g) { g.form = gdpo::PidForm::Log, g.kp = 0; }) ==
-        given("lambda_init", 0, "above 0: a multiplier of 0 stays 0 in this form"));
-}
 
 TEST_CASE("each published rule is a valid setting") {
   namespace pid = gdpo::pid;
@@ -211,20 +101,6 @@ TEST_CASE("a controller needs one set of gains and one set-point for each constr
         }) ==
         "gdpo::PidLagrangian: gains[1].d_delay: given 0; needed: 1 to 65536 (as many measurements "
         "are kept)");
-
-  const auto point = [](double limit, double scale) {
-    return message_of([&] { PidLagrangian{PidGains{}, {SetPoint{}, {limit, scale}}}; });
-  };
-  const std::string at = "gdpo::PidLagrangian: set_points[1].";
-  for (const double value : {no, infinite, -infinite}) {
-    CHECK(point(value, 1) ==
-          at + "limit: given " + gdpo::contract::text(value) + "; needed: a finite number");
-  }
-  for (const double value : {0.0, -1.0, 5e-324, no, infinite}) {
-    CHECK(point(0, value) == at + "scale: given " + gdpo::contract::text(value) +
-                                 "; needed: a finite number that is more than 0 (its inverse too)");
-  }
-  CHECK(point(-1e300, 1e-300) == "no error");
 }
 
 TEST_CASE("an update with another number of values, or a count below 0, changes nothing") {

@@ -16,7 +16,6 @@ struct NumberList {
   const std::vector<double>& all;  ///< The numbers of all entries.
   std::size_t each, most;          ///< Numbers of an entry; the largest number of entries.
   const char* needed;              ///< What the numbers of an entry are.
-  index_t rewards;                 ///< How many rewards there are.
 
   void check() const {
     constexpr const char* function = "gdpo::advantages";
@@ -29,33 +28,28 @@ struct NumberList {
                      "at most " + contract::text(static_cast<index_t>(most)));
     }
   }
-  /// The reward whose number is all[index].
+  /// The reward whose number is all[index], of which the call checks that there is one.
   index_t reward(std::size_t index) const {
     const double number = all[index];
-    if (!(number >= 0 && number < static_cast<double>(rewards)) || number != std::floor(number)) {
+    if (!(math::abs(number) < 0x1p53) || number != std::floor(number)) {
       contract::fail("gdpo::advantages", name, "reward " + contract::text(number),
-                     "a reward from 0 to " + contract::text(rewards - 1));
+                     "the number of a reward");
     }
     return static_cast<index_t>(number);
   }
 };
-inline std::vector<Gate> gates_of(const std::vector<double>& numbers, index_t rewards) {
-  const NumberList list{"gates", numbers, 3, 16, "three for each: reward, condition, threshold",
-                        rewards};
+inline std::vector<Gate> gates_of(const std::vector<double>& numbers) {
+  const NumberList list{"gates", numbers, 3, 16, "three for each: reward, condition, threshold"};
   list.check();
   std::vector<Gate> gates;
   for (std::size_t g = 0; g < numbers.size(); g += 3)
     gates.push_back({list.reward(g), list.reward(g + 1), numbers[g + 2]});
   return gates;
 }
-inline std::vector<Constraint> constraints_of(const std::vector<double>& numbers, index_t rewards) {
-  const NumberList list{"constraints",
-                        numbers,
-                        5,
-                        16,
+inline std::vector<Constraint> constraints_of(const std::vector<double>& numbers) {
+  const NumberList list{"constraints", numbers, 5, 16,
                         "five for each: reward, multiplier, limit, scale, and 1 for at least, 0 "
-                        "for at most",
-                        rewards};
+                        "for at most"};
   list.check();
   std::vector<Constraint> constraints;
   for (std::size_t c = 0; c < numbers.size(); c += 5) {
@@ -172,11 +166,11 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
   std::visit(
       [&](auto e) {
         if (weights) e.weights = *weights;
-        if (gates) e.gates = detail::gates_of(*gates, table.count);
+        if (gates) e.gates = detail::gates_of(*gates);
         if (!constraints) return visit_groups(e);
         using List16 = List<Constraint, 16>;
         visit_groups(Constrained<decltype(e), placement::FixedScale>{
-            e, {}, List16(detail::constraints_of(*constraints, table.count))});
+            e, {}, List16(detail::constraints_of(*constraints))});
       },
       runtime::detail::configured(function, estimator, &runtime::estimator).value);
   return {out, detail::numbers_of(report)};

@@ -46,7 +46,7 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
   constexpr const char* function = "gdpo::PidLagrangian";
   PidGains settings;
   runtime::detail::Words next{gains};
-  runtime::detail::apply_settings(function, settings, next(), next);
+  runtime::detail::apply_settings(function, settings, next(), next, {nullptr, "gains[0]"});
   PidLagrangian controller(settings, detail::set_points_of(function, "set_points", set_points));
 
   PidState s = controller.state();

@@ -191,7 +191,7 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
   std::visit(
       [&](auto e) {
         if (weights) e.weights = *weights;
-        if (gates) e.gates = detail::gates_of(*gates, table.count);
+        if (gates) e.gates = detail::gates_of(*gates);
         if (order) return evaluate(e, cuda::sorted_groups(detail::indices_in(*order), offsets));
         evaluate(e, ByOffsets<index_t>{offsets});
       },
