@@ -4,6 +4,7 @@
 #include <gdpo/core/errors.hpp>
 #include <gdpo/tokens/aggregate.hpp>
 #include <gdpo/tokens/token_layout.hpp>
+#include <string_view>
 #include <utility>
 
 GDPO_BEGIN_NAMESPACE
@@ -127,7 +128,7 @@ inline Normalizer counts_of_shape(const TokenLayout& layout, bool masked) {
 
 /// Throws because the count of this name, which an aggregate divides by, is 0.
 [[noreturn]] GDPO_COLD inline void fail_without_count(const char* function, const char* name) {
-  if (name == given_count) {
+  if (std::string_view(name) == given_count) {
     contract::fail(function, name, "0",
                    "more than 0: a count that the caller sets, because count() does not know it; "
                    "in TRL and ms-swift inputs[\"num_items_in_batch\"], the completion tokens of "
