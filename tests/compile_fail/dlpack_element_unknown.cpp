@@ -1,4 +1,4 @@
-// expect: DLPack has no name for this element type
+// expect: no dtype has elements of this type
 #include "../support/dlpack_1.hpp"
 // The structs stand before the header that uses them.
 #include <gdpo/with/dlpack.hpp>
