@@ -101,7 +101,13 @@ struct Call {
     for (const auto& [name, a] : values.at("arrays").items())
       if (!a.is_null()) arrays.emplace(name, Array(a));
     const json written = values.value("outputs", json::object());
-    for (const auto& [name, a] : written.items()) outputs.emplace(name, Array(a, unwritten));
+    for (const auto& [name, a] : written.items())
+      if (!a.is_null()) outputs.emplace(name, Array(a, unwritten));
+  }
+  /// An output of tokens; absent if it is null.
+  gdpo::TokenOut<double> out(const std::string& name) {
+    const auto output = outputs.find(name);
+    return output == outputs.end() ? gdpo::TokenOut<double>{} : output->second.out();
   }
   bool nothing_written() const {
     for (const auto& output : outputs)
@@ -177,16 +183,22 @@ void assign(gdpo::List<T, capacity>& list, const json& value) {
   }
   list = entries;
 }
-/// The same for settings by their names.
+/// The same for settings by their names. One may decide which others there are.
 template <class T>
-void set(T& x, const json& settings) {
-  for (const auto& [name, value] : settings.items()) {
-    bool found = false;
-    gdpo::detail::walk_fields(
-        x, {}, [&, &name = name, &value = value](const auto& path, auto& member, const auto&) {
-          if (path.text() == name) found = true, assign(member, value);
-        });
-    if (!found) throw std::invalid_argument("no setting " + name);
+void set(T& x, json settings) {
+  while (!settings.empty()) {
+    json unknown = json::object();
+    for (const auto& [name, value] : settings.items()) {
+      bool found = false;
+      gdpo::detail::walk_fields(
+          x, {}, [&, &name = name, &value = value](const auto& path, auto& member, const auto&) {
+            if (path.text() == name) found = true, assign(member, value);
+          });
+      if (!found) unknown[name] = value;
+    }
+    if (unknown.size() == settings.size())
+      throw std::invalid_argument("no setting " + unknown.begin().key());
+    settings = unknown;
   }
 }
 

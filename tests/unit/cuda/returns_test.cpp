@@ -157,30 +157,17 @@ TEST_CASE("cuda returns: the renormalization", "[cuda]") {
   for (std::size_t k = 0; k < d.mask.size(); ++k) CHECK(std::isnan(nan[k]) == (d.mask[k] != 0));
 }
 
-TEST_CASE(
-    "returns on a device: mistakes are named before a launch, and empty batches launch none") {
+TEST_CASE("returns on a device: without scratch, and without tokens") {
   Random random(3);
   const Data d = random_rows(random, 4, 9);
   OnTheDevice<float> on(d);
   const auto device = test_device();
-  gdpo::ReturnBatch<float> b = on.batch(0);
   const gdpo::TokenOut<float> out = gdpo::view(on.advantages.data(), on.tokens);
-  const auto message = [&](const auto& e) {
-    return message_of(
-        [&] { gdpo::advantages_and_returns_into(device, b, e, out, {}, gdpo::cuda::Scratch{}); });
-  };
-  CHECK(message(Gae{{}, {}, {}, gdpo::renorm::token_weighted_batch()})
-            .find("scratch: given no memory; needed: ") != std::string::npos);
-  CHECK(
-      message(Gae{{}, {}, {}, gdpo::renorm::batch()}).find("renorm.over: given batch; needed: ") !=
-      std::string::npos);
-  CHECK(message(Gae{{2}}).find("returns.gamma: given 2; needed: 0 to 1") != std::string::npos);
-  b.values = {};
-  CHECK(message(Gae{}).find("batch.values: given no array; needed: the critic's values") !=
-        std::string::npos);
-  b = on.batch(0);
-  b.offsets = {};
-  CHECK(message(Gae{}).find("batch.offsets: given none") != std::string::npos);
+  CHECK(message_of([&] {
+          gdpo::advantages_and_returns_into(device, on.batch(0),
+                                            Gae{{}, {}, {}, gdpo::renorm::token_weighted_batch()},
+                                            out, {}, gdpo::cuda::Scratch{});
+        }).find("scratch: given no memory; needed: ") != std::string::npos);
 
   float nothing = 0;
   gdpo::ReturnBatch<float> empty;
