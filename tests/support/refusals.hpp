@@ -1,6 +1,7 @@
 // The tables of calls that are refused (tests/refusals): what a case changes in a call that is
 // right, and the message. A door makes the calls of a table in its own way.
 #pragma once
+#include <algorithm>
 #include <fstream>
 #include <gdpo/runtime.hpp>
 #include <map>
@@ -24,9 +25,6 @@ inline double number(const json& value) {
 class Array {
  public:
   explicit Array(const json& a, double filled = 0) {
-    const std::string dtype = a.value("dtype", "float64");
-    integral_ = dtype == "int64";
-    if (!integral_ && dtype != "float64") throw std::invalid_argument("no array of " + dtype);
     std::size_t count = 1;
     if (a.contains("shape")) {
       shape_ = a["shape"].get<std::vector<index_t>>();
@@ -34,28 +32,40 @@ class Array {
     } else {
       shape_ = {static_cast<index_t>(a.at("values").size())}, count = a["values"].size();
     }
-    numbers_.assign(count, a.contains("fill") ? number(a["fill"]) : filled);
-    if (a.contains("values"))
-      for (std::size_t i = 0; i < count; ++i) numbers_[i] = number(a["values"].at(i));
-    numbers_.reserve(1);  // an array without elements has an address, too
-    if (!integral_) return;
-    for (const double x : numbers_) integers_.push_back(static_cast<std::int64_t>(x));
-    integers_.reserve(1);
+    const std::string dtype = a.value("dtype", "float64");
+    if (dtype == "float32") elements_ = std::vector<float>();
+    if (dtype == "int64") elements_ = std::vector<std::int64_t>();
+    if (elements_.index() == 0 && dtype != "float64")
+      throw std::invalid_argument("no array of " + dtype);
+    std::visit(
+        [&](auto& elements) {
+          using T = typename std::decay_t<decltype(elements)>::value_type;
+          elements.assign(count, static_cast<T>(a.contains("fill") ? number(a["fill"]) : filled));
+          for (std::size_t i = 0; a.contains("values") && i < count; ++i)
+            elements[i] = static_cast<T>(number(a["values"].at(i)));
+          elements.reserve(1);  // an array without elements has an address, too
+        },
+        elements_);
   }
 
   int rank() const { return static_cast<int>(shape_.size()); }
-  const std::vector<double>& numbers() const { return numbers_; }
-  /// A dense view of the array; T is double, or const double or const std::int64_t to read it.
+  /// Whether all elements are that number.
+  bool is_all(double value) const {
+    return std::visit(
+        [value](const auto& elements) {
+          for (const auto x : elements)
+            if (static_cast<double>(x) != value) return false;
+          return true;
+        },
+        elements_);
+  }
+  /// A dense view of the array, whose elements are of type T.
   template <class T, int Rank>
   gdpo::View<T, Rank> view() {
-    constexpr bool integral = std::is_integral_v<T>;
-    if (rank() != Rank || integral_ != integral) throw std::invalid_argument("rank or type");
+    auto* elements = std::get_if<std::vector<std::remove_const_t<T>>>(&elements_);
+    if (rank() != Rank || !elements) throw std::invalid_argument("rank or type");
     gdpo::View<T, Rank> v{};
-    if constexpr (integral) {
-      v.data = integers_.data();
-    } else {
-      v.data = numbers_.data();
-    }
+    v.data = elements->data();
     index_t step = 1;
     for (int r = Rank; r-- > 0; step *= shape_[static_cast<std::size_t>(r)])
       v.extent[r] = shape_[static_cast<std::size_t>(r)], v.stride[r] = step;
@@ -71,22 +81,29 @@ class Array {
   /// An array of tokens that is read as S.
   template <class S>
   gdpo::TokenView<S> tokens() {
-    if (integral_) return as<gdpo::TokenView<S>, const std::int64_t, 3>();
-    if constexpr (std::is_same_v<S, std::int64_t>)
-      throw std::invalid_argument("not of integers");
-    else
-      return as<gdpo::TokenView<S>, const double, 3>();
+    return std::visit(
+        [this](const auto& elements) -> gdpo::TokenView<S> {
+          using T = typename std::decay_t<decltype(elements)>::value_type;
+          if constexpr ((std::is_same_v<S, std::int64_t> && !std::is_integral_v<T>) ||
+                        (std::is_same_v<S, float> && std::is_same_v<T, double>)) {
+            throw std::invalid_argument("a type that the array cannot have");
+          } else {
+            return as<gdpo::TokenView<S>, const T, 3>();
+          }
+        },
+        elements_);
   }
   gdpo::Column column() { return as<gdpo::Column, const double, 2>(); }
   gdpo::IndexColumn index_column() { return view<const std::int64_t, 1>(); }
   /// An array of tokens that is written.
-  gdpo::TokenOut<double> out() { return as<gdpo::TokenOut<double>, double, 3>(); }
+  template <class S = double>
+  gdpo::TokenOut<S> out() {
+    return as<gdpo::TokenOut<S>, S, 3>();
+  }
 
  private:
   std::vector<index_t> shape_;
-  bool integral_ = false;
-  std::vector<double> numbers_;
-  std::vector<std::int64_t> integers_;
+  std::variant<std::vector<double>, std::vector<float>, std::vector<std::int64_t>> elements_;
 };
 
 /// What a call writes holds this before.
@@ -105,26 +122,30 @@ struct Call {
       if (!a.is_null()) outputs.emplace(name, Array(a, unwritten));
   }
   /// An output of tokens; absent if it is null.
-  gdpo::TokenOut<double> out(const std::string& name) {
+  template <class S = double>
+  gdpo::TokenOut<S> out(const std::string& name) {
     const auto output = outputs.find(name);
-    return output == outputs.end() ? gdpo::TokenOut<double>{} : output->second.out();
+    return output == outputs.end() ? gdpo::TokenOut<S>{} : output->second.out<S>();
   }
   bool nothing_written() const {
     for (const auto& output : outputs)
-      for (const double x : output.second.numbers())
-        if (x != unwritten) return false;
+      if (!output.second.is_all(unwritten)) return false;
     return true;
   }
 };
 
-/// The batch of a call's arrays, whose numbers are read as double.
-inline gdpo::TokenBatch<double> batch_of(Call& call) {
-  gdpo::TokenBatch<double> batch;
-  for (auto& [name, array] : call.arrays) {
-    bool known = name == "offsets";
-    if (known) batch.offsets = array.index_column();
+/// The batch of a call's arrays, whose numbers are read as S. Others of the call belong to
+/// something else, such as "logits".
+template <class S = double>
+gdpo::TokenBatch<S> batch_of(Call& call, const std::vector<std::string>& others = {}) {
+  gdpo::TokenBatch<S> batch;
+  for (auto& entry : call.arrays) {
+    const std::string& name = entry.first;
+    Array& array = entry.second;
+    bool known = std::count(others.begin(), others.end(), name) > 0;
+    if (name == "offsets") known = true, batch.offsets = array.index_column();
 #define GDPO_X(in_batch, ...) \
-  if (name == #in_batch) known = true, batch.in_batch = array.tokens<double>();
+  if (name == #in_batch) known = true, batch.in_batch = array.tokens<S>();
     GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
 #define GDPO_X(in_batch, type) \

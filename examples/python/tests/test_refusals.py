@@ -26,10 +26,13 @@ def array(described: dict) -> torch.Tensor:
     return values.reshape(described.get("shape", values.shape))
 
 
+def tensor_of(counts: dict) -> torch.Tensor:
+    return torch.tensor([number(counts[name]) for name in
+                         ("tokens", "rows", "non_empty_rows", "given")], dtype=torch.float64)
+
+
 def policy_loss(preset, settings, arrays, counts):
-    counts = torch.tensor([number(counts[name]) for name in
-                           ("tokens", "rows", "non_empty_rows", "given")], dtype=torch.float64)
-    return gdpo.PolicyLoss(preset, **settings)(counts=counts, **arrays)
+    return gdpo.PolicyLoss(preset, **settings)(counts=tensor_of(counts), **arrays)
 
 
 def count(arrays):
@@ -55,10 +58,24 @@ def pid_lagrangian(settings, set_points, arrays):
     return gdpo.PidLagrangian(limits, scale=scales, **settings)
 
 
+def token_logprobs(temperature, first_token, arrays):
+    return gdpo.token_logprobs(temperature=number(temperature), **arrays)
+
+
+def policy_loss_from_logits(preset, settings, temperature, first_token, arrays, counts):
+    logits = arrays.pop("logits")
+    if logits.is_floating_point():
+        logits.requires_grad_()  # without a gradient, from_logits is two other calls
+    return gdpo.PolicyLoss(preset, **settings).from_logits(
+        logits, temperature=number(temperature), counts=tensor_of(counts), **arrays)
+
+
 #: For each table the function that messages name, and its call.
 CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::count", count),
          "advantages": ("gdpo::advantages", advantages), "prepare": ("gdpo::prepare", prepare),
-         "pid_lagrangian": ("gdpo::PidLagrangian", pid_lagrangian)}
+         "pid_lagrangian": ("gdpo::PidLagrangian", pid_lagrangian),
+         "token_logprobs": ("gdpo::token_logprobs", token_logprobs),
+         "policy_loss_from_logits": ("gdpo::PolicyLoss.from_logits", policy_loss_from_logits)}
 
 
 def cases(listed: list, **shared):

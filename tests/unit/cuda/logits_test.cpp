@@ -563,47 +563,6 @@ TEST_CASE("cuda: shards of a vocabulary on devices", "[sanitize]") {
   }
 }
 
-TEST_CASE("cuda: what is wrong with logits is said as on the host") {
-  const auto same = [](const auto& call) {
-    const HostOnly nowhere;
-    const std::string on = message_of([&] { call(nowhere); });
-    CHECK(nowhere.launches == 0);
-    CHECK(on == message_of([&] { call(gdpo::seq); }));
-    CHECK(on.find("gdpo::") == 0);
-  };
-  Table<float> t(3, 8);
-  const auto forward = [&](const auto& change) {
-    same([&](const auto& exec) {
-      auto batch = t.batch();
-      auto out = t.out();
-      change(batch, out);
-      gdpo::token_logprobs_into(exec, batch, out);
-    });
-  };
-  forward([](auto& b, auto&) { b.temperature = 0; });
-  forward([](auto& b, auto&) { b.first_token = 3; });
-  forward([](auto& b, auto&) { b.targets = {}; });
-  forward([](auto& b, auto&) { b.logits.stride[1] = 2; });
-  forward([](auto& b, auto&) { b.logits.data = nullptr; });
-  forward([](auto& b, auto&) { b.logits.extent[0] = 2; });
-  std::vector<int> none(1);
-  forward([&](auto& b, auto&) { b.offsets = gdpo::View<int, 1>{none.data(), {0}, {1}}; });
-  std::vector<float> two(2);
-  forward([&](auto&, auto& out) { out.entropy = gdpo::view(two); });
-  same([&](const auto& exec) {
-    gdpo::token_logprobs_backward(exec, t.batch(), {}, gdpo::view(t.logsumexp), t.view());
-  });
-  same([&](const auto& exec) {
-    gdpo::token_logprobs_backward(exec, t.batch(), {{}, gdpo::view(t.g)}, gdpo::view(t.logsumexp),
-                                  t.view());
-  });
-  same([&](const auto& exec) {
-    gdpo::token_logprobs_backward(exec, t.batch(), {gdpo::view(t.g), {}}, {}, t.view());
-  });
-  std::vector<gdpo::LogitRow> rows(2);
-  same([&](const auto& exec) { gdpo::logit_rows(exec, t.batch(), gdpo::view(rows)); });
-}
-
 TEST_CASE("cuda: one launch a call, and nothing by the host") {
   Table<float> t(3, 8);
   const HostOnly nowhere;
