@@ -330,10 +330,6 @@ TEST_CASE("what losses from logits refuse", "[torch]") {
         "elements");
   x.logits = s.ids.select(0, 0);
   CHECK(loss(x) == "gdpo::torch_loss_from_logits: logits: given (9); needed: (B, T, V) or (N, V)");
-  x.logits = s.logits.to(at::kInt);
-  CHECK(loss(x) ==
-        "gdpo::torch_loss_from_logits: logits: given int32; needed: one of float32, "
-        "float64, bfloat16, float16");
   x.logits = s.logits.to(at::kMeta);
   CHECK(loss(x) ==
         "gdpo::torch_loss_from_logits: logits: given a tensor on meta; needed: one on cpu");
@@ -364,7 +360,5 @@ TEST_CASE("what losses from logits refuse", "[torch]") {
     CHECK(loss(x).find("logits: given stride 9 between two entries of the vocabulary; needed: 1") !=
           std::string::npos);
   }
-  b.old_logp = b.old_logp.to(at::kDouble);
-  CHECK(loss(good).find("gdpo::torch_loss_from_logits: batch.old_logp: given float64") == 0);
   CHECK(message_of([&] { gdpo::count(gdpo::TorchLogits{}); }).find("gdpo::count") == 0);
 }

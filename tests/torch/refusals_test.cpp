@@ -1,9 +1,9 @@
-// What losses of tensors and their counts refuse: the tables of tests/refusals.
+// What losses of tensors, of logits too, and counts refuse: the tables of tests/refusals.
 #include "support/refusals.hpp"
 
 #include <ATen/ATen.h>
 
-#include <gdpo/with/torch/loss.hpp>
+#include <gdpo/with/torch/logits.hpp>
 
 namespace {
 
@@ -43,13 +43,26 @@ at::Tensor& tensor_of(gdpo::TorchBatch& batch, const std::string& name) {
 struct TensorCall {
   json values;
   gdpo::TorchBatch batch;
+  gdpo::TorchLogits logits;
 
   explicit TensorCall(const json& described) : values(described) {
-    for (const auto& [name, a] : values.at("arrays").items())
-      if (!a.is_null()) tensor_of(batch, name) = tensor(a);
+    for (const auto& [name, a] : values.at("arrays").items()) {
+      if (a.is_null()) continue;
+      (name == "logits"    ? logits.logits
+       : name == "targets" ? logits.targets
+                           : tensor_of(batch, name)) = tensor(a);
+    }
+    logits.temperature = refusals::number(values.value("temperature", json(1)));
   }
   bool nothing_written() const { return true; }
 };
+
+/// A message in the name of the library. What is wrong with a tensor by itself is said in that of
+/// the adapter.
+std::string renamed(const std::string& message, const std::string& adapter,
+                    const std::string& function) {
+  return message.rfind(adapter + ":", 0) == 0 ? function + message.substr(adapter.size()) : message;
+}
 
 }  // namespace
 
@@ -58,15 +71,23 @@ TEST_CASE("what a loss of tensors refuses: the table", "[torch]") {
     const std::string message = refusals::with_loss(call, [&](const auto& loss) {
       gdpo::torch_loss(loss, call.batch, refusals::counts_of(call));
     });
-    // What is wrong with a tensor by itself is said in the name of the adapter.
-    const std::string adapter = "gdpo::torch_loss:";
-    return message.rfind(adapter, 0) == 0 ? "gdpo::PolicyLoss:" + message.substr(adapter.size())
-                                          : message;
+    return renamed(message, "gdpo::torch_loss", "gdpo::PolicyLoss");
   });
 }
 
 TEST_CASE("what counts of tensors refuse: the table", "[torch]") {
   refusals::check<TensorCall>("count", "torch", "gdpo::count", [](TensorCall& call) {
     return message_of([&] { gdpo::count(call.batch); });
+  });
+}
+
+TEST_CASE("what losses from logits in tensors refuse: the table", "[torch]") {
+  const std::string function = "gdpo::policy_loss_from_logits";
+  refusals::check<TensorCall>("policy_loss_from_logits", "torch", function, [&](TensorCall& call) {
+    call.logits.logits.set_requires_grad(call.logits.logits.is_floating_point());
+    const std::string message = refusals::with_loss(call, [&](const auto& loss) {
+      gdpo::torch_loss_from_logits(loss, call.logits, call.batch, refusals::counts_of(call));
+    });
+    return renamed(message, "gdpo::torch_loss_from_logits", function);
   });
 }

@@ -15,48 +15,42 @@ namespace {
 
 using refusals::Call;
 
-gdpo::ValueBatch<double> value_batch(Call& call) {
-  gdpo::ValueBatch<double> batch;
-  for (auto& [name, array] : call.arrays) {
+/// A batch of a call's arrays, by the names of its members.
+template <class Batch>
+Batch batch_of(Call& call, const std::map<std::string, gdpo::TokenView<double> Batch::*>& tokens,
+               const std::map<std::string, gdpo::Column Batch::*>& columns) {
+  Batch batch;
+  for (auto& entry : call.arrays) {
+    const std::string& name = entry.first;
+    refusals::Array& array = entry.second;
     if (name == "offsets") {
       batch.offsets = array.index_column();
-    } else if (name == "row_weights") {
-      batch.row_weights = array.column();
     } else if (name == "mask") {
       batch.mask = array.tokens<unsigned char>();
+    } else if (columns.count(name) > 0) {
+      batch.*columns.at(name) = array.column();
     } else {
-      using Batch = gdpo::ValueBatch<double>;
-      const std::map<std::string, gdpo::TokenView<double> Batch::*> numbers{
-          {"values", &Batch::values},
-          {"old_values", &Batch::old_values},
-          {"returns", &Batch::returns}};
-      batch.*numbers.at(name) = array.tokens<double>();
+      batch.*tokens.at(name) = array.tokens<double>();
     }
   }
   return batch;
 }
+gdpo::ValueBatch<double> value_batch(Call& call) {
+  using Batch = gdpo::ValueBatch<double>;
+  return batch_of<Batch>(call,
+                         {{"values", &Batch::values},
+                          {"old_values", &Batch::old_values},
+                          {"returns", &Batch::returns}},
+                         {{"row_weights", &Batch::row_weights}});
+}
 gdpo::ReturnBatch<double> return_batch(Call& call) {
-  gdpo::ReturnBatch<double> batch;
-  for (auto& [name, array] : call.arrays) {
-    if (name == "offsets") {
-      batch.offsets = array.index_column();
-    } else if (name == "row_rewards") {
-      batch.row_rewards = array.column();
-    } else if (name == "bootstrap") {
-      batch.bootstrap = array.column();
-    } else if (name == "mask") {
-      batch.mask = array.tokens<unsigned char>();
-    } else {
-      using Batch = gdpo::ReturnBatch<double>;
-      const std::map<std::string, gdpo::TokenView<double> Batch::*> numbers{
-          {"rewards", &Batch::rewards},
-          {"values", &Batch::values},
-          {"logp", &Batch::logp},
-          {"ref_logp", &Batch::ref_logp}};
-      batch.*numbers.at(name) = array.tokens<double>();
-    }
-  }
-  return batch;
+  using Batch = gdpo::ReturnBatch<double>;
+  return batch_of<Batch>(call,
+                         {{"rewards", &Batch::rewards},
+                          {"values", &Batch::values},
+                          {"logp", &Batch::logp},
+                          {"ref_logp", &Batch::ref_logp}},
+                         {{"row_rewards", &Batch::row_rewards}, {"bootstrap", &Batch::bootstrap}});
 }
 
 gdpo::ValueLoss<> loss_of(const Call& call) {
