@@ -316,7 +316,7 @@ TEST_CASE("what losses from logits refuse", "[torch]") {
         "gdpo::aligned: logits: given (4, 9); needed: (4, 9), the shape of input_ids, and the "
         "vocabulary");
 
-  gdpo::TorchBatch b = arrays(s, 73);
+  const gdpo::TorchBatch b = arrays(s, 73);
   const gdpo::TorchLogits good = aligned(s);
   const gdpo::Normalizer counts = gdpo::count(good, b);
   const auto loss = [&](const gdpo::TorchLogits& x) {
