@@ -49,6 +49,9 @@ class Array {
   }
 
   int rank() const { return static_cast<int>(shape_.size()); }
+  bool empty() const {
+    return std::visit([](const auto& elements) { return elements.empty(); }, elements_);
+  }
   /// Whether all elements are that number.
   bool is_all(double value) const {
     return std::visit(
@@ -100,6 +103,13 @@ class Array {
   gdpo::TokenOut<S> out() {
     return as<gdpo::TokenOut<S>, S, 3>();
   }
+  /// Gives a member of a batch this array.
+  template <class S>
+  void bind(gdpo::TokenView<S>& member) {
+    member = tokens<S>();
+  }
+  void bind(gdpo::Column& member) { member = column(); }
+  void bind(gdpo::IndexColumn& member) { member = index_column(); }
 
  private:
   std::vector<index_t> shape_;
@@ -127,10 +137,25 @@ struct Call {
     const auto output = outputs.find(name);
     return output == outputs.end() ? gdpo::TokenOut<S>{} : output->second.out<S>();
   }
+  /// Gives the members of a batch, each behind its name, their arrays; there are no others.
+  template <class... NamesAndMembers>
+  void bind(NamesAndMembers&&... members) {
+    if (bind_first(members...) != arrays.size())
+      throw std::invalid_argument("an array that the batch has not");
+  }
   bool nothing_written() const {
     for (const auto& output : outputs)
       if (!output.second.is_all(unwritten)) return false;
     return true;
+  }
+
+ private:
+  std::size_t bind_first() { return 0; }
+  template <class Member, class... Others>
+  std::size_t bind_first(const char* name, Member& member, Others&... others) {
+    const auto found = arrays.find(name);
+    if (found != arrays.end()) found->second.bind(member);
+    return (found != arrays.end() ? 1 : 0) + bind_first(others...);
   }
 };
 

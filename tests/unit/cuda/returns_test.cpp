@@ -157,23 +157,16 @@ TEST_CASE("cuda returns: the renormalization", "[cuda]") {
   for (std::size_t k = 0; k < d.mask.size(); ++k) CHECK(std::isnan(nan[k]) == (d.mask[k] != 0));
 }
 
-TEST_CASE("returns on a device: without scratch, and without tokens") {
-  Random random(3);
-  const Data d = random_rows(random, 4, 9);
-  OnTheDevice<float> on(d);
-  const auto device = test_device();
-  const gdpo::TokenOut<float> out = gdpo::view(on.advantages.data(), on.tokens);
+TEST_CASE("cuda returns: no scratch for a renormalization", "[cuda]") {
+  const float numbers[6] = {};
+  float out[6];
+  gdpo::ReturnBatch<float> b;
+  b.rewards = b.values = gdpo::view(numbers, 2, 3);
+  const Gae e{{}, {}, {}, gdpo::renorm::token_weighted_batch()};
   CHECK(message_of([&] {
-          gdpo::advantages_and_returns_into(device, on.batch(0),
-                                            Gae{{}, {}, {}, gdpo::renorm::token_weighted_batch()},
-                                            out, {}, gdpo::cuda::Scratch{});
+          gdpo::advantages_and_returns_into(test_device(), b, e, gdpo::view(out, 2, 3), {},
+                                            gdpo::cuda::Scratch{});
         }).find("scratch: given no memory; needed: ") != std::string::npos);
-
-  float nothing = 0;
-  gdpo::ReturnBatch<float> empty;
-  empty.rewards = empty.values = gdpo::view(&nothing, 0, 5);
-  gdpo::advantages_and_returns_into(device, empty, Gae{}, gdpo::view(&nothing, 0, 5), {},
-                                    gdpo::cuda::Scratch{});
 }
 
 }  // namespace returns_test

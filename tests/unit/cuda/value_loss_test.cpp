@@ -275,16 +275,16 @@ TEST_CASE("cuda value loss: batches without tokens or rows", "[cuda][value]") {
   check(clipped(0.2), Arrays<float>(Data{}));
 }
 
-TEST_CASE("cuda value loss: what only a device refuses", "[cuda][value]") {
-  std::vector<float> numbers(12, 1.0F);
+TEST_CASE("cuda value loss: no result or scratch", "[cuda][value]") {
+  float numbers[12] = {};
   gdpo::ValueBatch<float> b;
-  b.values = b.returns = view(numbers.data(), 3, 4);
+  b.values = b.returns = view(numbers, 3, 4);
   gdpo::ValueLossResult result;
-  const auto message = [&](std::size_t bytes, gdpo::ValueLossResult* target) {
+  const auto message = [&](std::size_t bytes, gdpo::ValueLossResult* into) {
     return message_of([&] {
       TestScratch scratch(bytes);
-      gdpo::ValueLoss<>{}(test_device(), b, gdpo::Normalizer{12, 3, 3, 0}, gdpo::TokenOut<float>{},
-                          target, scratch());
+      gdpo::ValueLoss<>{}(test_device(), b, gdpo::count(b), gdpo::TokenOut<float>{}, into,
+                          scratch());
     });
   };
   CHECK(message(100000, nullptr).find("gdpo::ValueLoss: result: given no memory") == 0);

@@ -1,6 +1,6 @@
 // labels: sanitizers
-// What value losses and estimators of token advantages refuse, on the host and, before anything is
-// launched, on a device: the tables of tests/refusals. And what the tables cannot say.
+// What a value loss, its count and returns refuse, on the host and, before anything is launched, on
+// a device: the tables of tests/refusals. And what the tables cannot say.
 #include "support/refusals.hpp"
 
 #include <gdpo/cuda/value/device_returns.hpp>
@@ -15,69 +15,51 @@ namespace {
 
 using refusals::Call;
 
-/// A batch of a call's arrays, by the names of its members.
-template <class Batch>
-Batch batch_of(Call& call, const std::map<std::string, gdpo::TokenView<double> Batch::*>& tokens,
-               const std::map<std::string, gdpo::Column Batch::*>& columns) {
-  Batch batch;
-  for (auto& entry : call.arrays) {
-    const std::string& name = entry.first;
-    refusals::Array& array = entry.second;
-    if (name == "offsets") {
-      batch.offsets = array.index_column();
-    } else if (name == "mask") {
-      batch.mask = array.tokens<unsigned char>();
-    } else if (columns.count(name) > 0) {
-      batch.*columns.at(name) = array.column();
-    } else {
-      batch.*tokens.at(name) = array.tokens<double>();
-    }
-  }
-  return batch;
-}
 gdpo::ValueBatch<double> value_batch(Call& call) {
-  using Batch = gdpo::ValueBatch<double>;
-  return batch_of<Batch>(call,
-                         {{"values", &Batch::values},
-                          {"old_values", &Batch::old_values},
-                          {"returns", &Batch::returns}},
-                         {{"row_weights", &Batch::row_weights}});
+  gdpo::ValueBatch<double> b;
+  call.bind("values", b.values, "old_values", b.old_values, "returns", b.returns, "mask", b.mask,
+            "offsets", b.offsets, "row_weights", b.row_weights);
+  return b;
 }
-gdpo::ReturnBatch<double> return_batch(Call& call) {
-  using Batch = gdpo::ReturnBatch<double>;
-  return batch_of<Batch>(call,
-                         {{"rewards", &Batch::rewards},
-                          {"values", &Batch::values},
-                          {"logp", &Batch::logp},
-                          {"ref_logp", &Batch::ref_logp}},
-                         {{"row_rewards", &Batch::row_rewards}, {"bootstrap", &Batch::bootstrap}});
-}
-
-gdpo::ValueLoss<> loss_of(const Call& call) {
+gdpo::ValueLoss<> value_loss(const Call& call) {
   gdpo::ValueLoss<> loss;
   refusals::set(loss, call.values.at("settings"));
   return loss;
 }
-/// Calls f(estimator) with the estimator of a call. Returns its message.
+
+gdpo::ReturnBatch<double> return_batch(Call& call) {
+  gdpo::ReturnBatch<double> b;
+  call.bind("rewards", b.rewards, "row_rewards", b.row_rewards, "values", b.values, "logp", b.logp,
+            "ref_logp", b.ref_logp, "mask", b.mask, "offsets", b.offsets, "bootstrap", b.bootstrap);
+  return b;
+}
+/// Calls f(batch, estimator, advantages, returns) with what a call has. Returns its message.
 template <class F>
-std::string with_estimator(const Call& call, const F& f) {
+std::string with_returns(Call& call, const F& f) {
   const auto run = [&](auto estimator) {
     refusals::set(estimator, call.values.at("settings"));
-    return message_of([&] { f(estimator); });
+    return message_of(
+        [&] { f(return_batch(call), estimator, call.out("advantages"), call.out("returns")); });
   };
-  if (call.values.at("returns") == "gae") return run(gdpo::TokenAdvantage<>{});
-  return run(gdpo::TokenAdvantage<gdpo::returns::RewardToGo>{});
+  const std::string preset = call.values.at("preset");
+  if (preset == "gae") return run(gdpo::TokenAdvantage<>{});
+  if (preset == "reward_to_go") return run(gdpo::TokenAdvantage<gdpo::returns::RewardToGo>{});
+  throw std::invalid_argument("no preset " + preset);
 }
 
 }  // namespace
 
 TEST_CASE("what a value loss refuses", "[value][errors]") {
   refusals::check("value_loss", "host", "gdpo::ValueLoss", [](Call& call) {
-    return message_of([&] {
-      gdpo::ValueWorkspace<double> workspace;
-      loss_of(call)(gdpo::simd, value_batch(call), counts_of(call), call.out("gradient"),
-                    workspace);
-    });
+    const auto run = [&](const auto& loss) {
+      return message_of([&] {
+        gdpo::ValueWorkspace<double> workspace;
+        loss(gdpo::seq, value_batch(call), counts_of(call), call.out("gradient"), workspace);
+      });
+    };
+    const std::string message = run(value_loss(call));
+    CHECK(run(gdpo::with_metrics<gdpo::metrics::None>(value_loss(call))) == message);
+    return message;
   });
 }
 
@@ -87,71 +69,30 @@ TEST_CASE("on a device: what a value loss refuses, before anything is launched",
     const HostOnly device;
     gdpo::ValueLossResult result;
     const std::string message = message_of([&] {
-      loss_of(call)(device, value_batch(call), gdpo::cuda::DeviceNormalizer(counts_of(call)),
-                    call.out("gradient"), &result, unused_scratch());
+      value_loss(call)(device, value_batch(call), counts_of(call), call.out("gradient"), &result,
+                       unused_scratch());
     });
     CHECK((device.launches > 0) == (message == "no error"));
     return message;
   });
 }
 
-TEST_CASE("what token advantages refuse", "[value][errors]") {
-  const auto check = [](const auto& exec) {
-    refusals::check("advantages_and_returns", "host", "gdpo::advantages_and_returns_into",
-                    [&](Call& call) {
-                      return with_estimator(call, [&](const auto& estimator) {
-                        gdpo::ReturnsWorkspace<double> workspace;
-                        gdpo::advantages_and_returns_into(exec, return_batch(call), estimator,
-                                                          call.out("advantages"),
-                                                          call.out("returns"), workspace);
-                      });
-                    });
-  };
-  check(gdpo::seq), check(gdpo::simd);
-}
-
-TEST_CASE("on a device: what token advantages refuse, before anything is launched",
-          "[value][cuda][errors]") {
-  refusals::check("advantages_and_returns", "grid", "gdpo::advantages_and_returns_into",
-                  [](Call& call) {
-                    const HostOnly device;
-                    const std::string message = with_estimator(call, [&](const auto& estimator) {
-                      gdpo::advantages_and_returns_into(device, return_batch(call), estimator,
-                                                        call.out("advantages"), call.out("returns"),
-                                                        unused_scratch());
-                    });
-                    CHECK((device.launches > 0) == (message == "no error"));
-                    return message;
-                  });
-}
-
-TEST_CASE("a value loss without metrics counts the tokens too", "[value][errors]") {
-  const double numbers[6] = {}, mask[6] = {1, 0, 1, 1, 1, 1};
-  gdpo::ValueBatch<double> batch;
-  batch.values = batch.returns = gdpo::view(numbers, 2, 3), batch.mask = gdpo::view(mask, 2, 3);
-  const auto message = [&](const auto& loss) {
-    return message_of([&] { loss(batch, {4, 2, 2, 0}); });
-  };
-  const gdpo::ValueLoss<> loss;
-  CHECK(message(loss).find("normalizer.tokens: given 4, for a loss of 5") != std::string::npos);
-  CHECK(message(gdpo::with_metrics<gdpo::metrics::None>(loss)) == message(loss));
-}
-
-TEST_CASE("what counts of values refuse", "[value][errors]") {
-  const double numbers[6] = {};
-  gdpo::ValueBatch<double> batch;
+TEST_CASE("what the count of a batch of values refuses", "[value][count][errors]") {
+  refusals::check("value_count", "host", "gdpo::count",
+                  [](Call& call) { return message_of([&] { gdpo::count(value_batch(call)); }); });
+  refusals::check("value_count", "grid", "gdpo::cuda::count_into", [](Call& call) {
+    const HostOnly device;
+    gdpo::Normalizer n;
+    const std::string message = message_of(
+        [&] { gdpo::cuda::count_into(device, value_batch(call), &n, unused_scratch()); });
+    CHECK((device.launches > 0) == (message == "no error"));
+    return message;
+  });
+  const std::int64_t offsets[1] = {0};
+  gdpo::ValueBatch<float> batch;  // no array of a table has this extent
+  batch.offsets = gdpo::view(offsets, (std::numeric_limits<gdpo::index_t>::min)());
   CHECK(message_of([&] { gdpo::count(batch); }) ==
-        "gdpo::count: batch: given no array of tokens and no offsets; needed: a mask, offsets or "
-        "log-probs, which say how many tokens the rows have");
-  batch.old_values = gdpo::view(numbers, 2, 3), batch.returns = gdpo::view(numbers, 2, 2);
-  const std::string returns =
-      "batch.returns: given (2, 2); needed: (2, 3), the shape of batch.old_values";
-  CHECK(message_of([&] { gdpo::count(batch); }) == "gdpo::count: " + returns);
-  const HostOnly device;
-  gdpo::Normalizer counts;
-  CHECK(message_of([&] { gdpo::cuda::count_into(device, batch, &counts, unused_scratch()); }) ==
-        "gdpo::cuda::count_into: " + returns);
-  CHECK(device.launches == 0);
+        "gdpo::count: batch.offsets: given (-9223372036854775808); needed: extents of at least 0");
 }
 
 TEST_CASE("results of value losses that do not belong to one step", "[value][errors]") {
@@ -163,55 +104,48 @@ TEST_CASE("results of value losses that do not belong to one step", "[value][err
         "tokens, 0 rows, 0 non-empty rows, 0 given, the counts of the step, as in a");
 }
 
-TEST_CASE("offsets of an impossible extent are refused by name", "[value_loss][errors]") {
-  const float x[1] = {0};
-  const std::int64_t offsets[1] = {0};
-  const double weights[1] = {1};
-  for (const gdpo::index_t extent :
-       {gdpo::index_t{-1}, (std::numeric_limits<gdpo::index_t>::min)()}) {
-    gdpo::ValueBatch<float> batch;
-    batch.values = gdpo::view(x, gdpo::index_t{0});
-    batch.offsets = gdpo::view(offsets, extent);
-    batch.row_weights = gdpo::view(weights, 1);
-    INFO(extent);
-    CHECK(message_of([&] { gdpo::count(batch); }).find("gdpo::count: batch.offsets: given") == 0);
-  }
-}
-
-TEST_CASE("token advantages: one array for both results, and none for either", "[value][errors]") {
-  const double rewards[6] = {}, row_rewards[2] = {};
-  double out[6] = {};
-  gdpo::ReturnBatch<double> batch;
-  batch.rewards = gdpo::view(rewards, 2, 3);
-  const gdpo::TokenAdvantage<gdpo::returns::RewardToGo> estimator;
-  const auto message = [&](const gdpo::TokenOut<double>& advantages) {
-    return message_of(
-        [&] { gdpo::advantages_and_returns_into(batch, estimator, advantages, advantages); });
+TEST_CASE("what advantages and returns of tokens refuse", "[returns][errors]") {
+  const auto check = [](const auto& exec) {
+    refusals::check("returns", "host", "gdpo::advantages_and_returns_into", [&](Call& call) {
+      return with_returns(call, [&](const auto& batch, const auto& estimator,
+                                    const auto& advantages, const auto& returns) {
+        gdpo::ReturnsWorkspace<double> workspace;
+        gdpo::advantages_and_returns_into(exec, batch, estimator, advantages, returns, workspace);
+      });
+    });
   };
-  CHECK(message(gdpo::view(out, 2, 3)) ==
-        "gdpo::advantages_and_returns_into: returns: given the array of the advantages; needed: an "
-        "array of their own");
-  batch.rewards = {}, batch.row_rewards = gdpo::view(row_rewards, 2);
-  CHECK(message({}) ==
-        "gdpo::advantages_and_returns_into: advantages: given no array; needed: the array that the "
-        "advantages are written to");
+  check(gdpo::seq), check(gdpo::simd);
 }
 
-TEST_CASE("token advantages of a batch without tokens need nothing", "[value][errors]") {
-  gdpo::ReturnBatch<float> b;
-  float nothing = 0;
-  const std::vector<gdpo::index_t> offsets{0, 0, 0};
-  b.offsets = gdpo::view(offsets);
-  gdpo::advantages_and_returns_into(b, gdpo::TokenAdvantage<>{}, gdpo::view(&nothing, 0));
-  gdpo::ReturnBatch<float> none;
-  none.rewards = gdpo::view(&nothing, 0, 5);
-  gdpo::advantages_and_returns_into(
-      none, gdpo::TokenAdvantage<>{{}, {}, {}, gdpo::renorm::token_weighted_batch()},
-      gdpo::view(&nothing, 0, 5));
-  gdpo::ReturnBatch<float> narrow;  // rows without a position
-  narrow.rewards = gdpo::view(&nothing, 5, 0);
-  gdpo::advantages_and_returns_into(narrow, gdpo::TokenAdvantage<>{}, gdpo::view(&nothing, 5, 0));
-  CHECK(nothing == 0);
+TEST_CASE("on a device: what returns refuse, and a batch without tokens, launch nothing",
+          "[returns][cuda][errors]") {
+  refusals::check("returns", "grid", "gdpo::advantages_and_returns_into", [](Call& call) {
+    const HostOnly device;
+    const std::string message = with_returns(
+        call,
+        [&](const auto& batch, const auto& estimator, const auto& advantages, const auto& returns) {
+          gdpo::advantages_and_returns_into(device, batch, estimator, advantages, returns,
+                                            unused_scratch());
+        });
+    CHECK((device.launches > 0) ==
+          (message == "no error" && !call.outputs.at("advantages").empty()));
+    return message;
+  });
+}
+
+TEST_CASE("returns over the advantages", "[returns][cuda][errors]") {
+  double numbers[6] = {};
+  gdpo::ReturnBatch<double> batch;
+  batch.rewards = batch.values = gdpo::view(numbers, 2, 3);
+  const gdpo::TokenOut<double> out = gdpo::view(numbers, 2, 3);
+  const std::string message =
+      "gdpo::advantages_and_returns_into: returns: given the array of the advantages; needed: an "
+      "array of their own";
+  const gdpo::TokenAdvantage<> gae;
+  CHECK(message_of([&] { gdpo::advantages_and_returns_into(batch, gae, out, out); }) == message);
+  CHECK(message_of([&] {
+          gdpo::advantages_and_returns_into(HostOnly{}, batch, gae, out, out, unused_scratch());
+        }) == message);
 }
 
 }  // namespace refusals_test

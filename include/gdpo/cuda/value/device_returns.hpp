@@ -398,7 +398,7 @@ void advantages_and_returns_into(const Device& device, const ReturnBatch<S>& bat
   const auto reads = detail::check_returns(function, estimator, batch, advantages, returns, layout);
   const cuda::detail::DeviceReturns<S> on(function, batch, advantages, returns, layout, reads);
   cuda::detail::check_scratch(function, scratch, cuda::scratch_bytes(estimator, batch));
-  if (!on.advantages) return;  // a batch without tokens
+  if (layout.tokens == 0) return;
   const auto scan = [&](auto kernel) {
     using Kernel = decltype(kernel);
     device.launch((on.rows + Kernel::rows_a_block - 1) / Kernel::rows_a_block, Kernel::threads,
