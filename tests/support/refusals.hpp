@@ -32,6 +32,14 @@ class Array {
     } else {
       shape_ = {static_cast<index_t>(a.at("values").size())}, count = a["values"].size();
     }
+    stride_.assign(shape_.size(), 1);
+    for (std::size_t r = shape_.size(); r-- > 1;) stride_[r - 1] = stride_[r] * shape_[r];
+    if (a.contains("stride")) {
+      stride_ = a["stride"].get<std::vector<index_t>>(), count = 1;
+      for (std::size_t r = 0; r < shape_.size(); ++r)
+        count += static_cast<std::size_t>((shape_[r] - 1) * stride_.at(r));
+    }
+    has_memory_ = a.value("memory", true);
     const std::string dtype = a.value("dtype", "float64");
     if (dtype == "float32") elements_ = std::vector<float>();
     if (dtype == "int64") elements_ = std::vector<std::int64_t>();
@@ -62,16 +70,15 @@ class Array {
         },
         elements_);
   }
-  /// A dense view of the array, whose elements are of type T.
+  /// A view of the array, whose elements are of type T.
   template <class T, int Rank>
   gdpo::View<T, Rank> view() {
     auto* elements = std::get_if<std::vector<std::remove_const_t<T>>>(&elements_);
     if (rank() != Rank || !elements) throw std::invalid_argument("rank or type");
     gdpo::View<T, Rank> v{};
-    v.data = elements->data();
-    index_t step = 1;
-    for (int r = Rank; r-- > 0; step *= shape_[static_cast<std::size_t>(r)])
-      v.extent[r] = shape_[static_cast<std::size_t>(r)], v.stride[r] = step;
+    if (has_memory_) v.data = elements->data();
+    std::copy(shape_.begin(), shape_.end(), v.extent);
+    std::copy(stride_.begin(), stride_.end(), v.stride);
     return v;
   }
   /// The array as `To`, which is made from views of rank 1 to `most`.
@@ -108,11 +115,16 @@ class Array {
   void bind(gdpo::TokenView<S>& member) {
     member = tokens<S>();
   }
+  template <class T, int Rank>
+  void bind(gdpo::View<T, Rank>& member) {
+    member = view<T, Rank>();
+  }
   void bind(gdpo::Column& member) { member = column(); }
   void bind(gdpo::IndexColumn& member) { member = index_column(); }
 
  private:
-  std::vector<index_t> shape_;
+  std::vector<index_t> shape_, stride_;
+  bool has_memory_ = true;
   std::variant<std::vector<double>, std::vector<float>, std::vector<std::int64_t>> elements_;
 };
 

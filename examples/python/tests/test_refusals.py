@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import gdpo
+from gdpo._library import our_errors
 
 TABLES = pathlib.Path(__file__).resolve().parents[3] / "tests/refusals"
 ABOUT = ("base", "not", "written", "function", "argument", "given", "needed", "cases")
@@ -20,8 +21,11 @@ def number(value):
 
 def array(described: dict) -> torch.Tensor:
     dtype = getattr(torch, described.get("dtype", "float64"))
+    fill = described.get("fill", 0)
+    if "stride" in described:
+        return torch.empty_strided(described["shape"], described["stride"], dtype=dtype).fill_(fill)
     if "values" not in described:
-        return torch.full(described["shape"], described.get("fill", 0), dtype=dtype)
+        return torch.full(described["shape"], fill, dtype=dtype)
     values = torch.tensor([number(x) for x in described["values"]], dtype=dtype)
     return values.reshape(described.get("shape", values.shape))
 
@@ -62,6 +66,13 @@ def token_logprobs(temperature, first_token, arrays):
     return gdpo.token_logprobs(temperature=number(temperature), **arrays)
 
 
+def token_logprobs_backward(temperature, first_token, arrays):
+    gradients = [arrays.pop(name, None) for name in ("grad.logp", "grad.entropy")]
+    with our_errors():
+        return torch.ops.gdpo.token_logprobs_backward(
+            *gradients, mask=arrays.pop("mask", None), temperature=number(temperature), **arrays)
+
+
 def policy_loss_from_logits(preset, settings, temperature, first_token, arrays, counts):
     logits = arrays.pop("logits")
     if logits.is_floating_point():
@@ -75,6 +86,7 @@ CALLS = {"policy_loss": ("gdpo::PolicyLoss", policy_loss), "count": ("gdpo::coun
          "advantages": ("gdpo::advantages", advantages), "prepare": ("gdpo::prepare", prepare),
          "pid_lagrangian": ("gdpo::PidLagrangian", pid_lagrangian),
          "token_logprobs": ("gdpo::token_logprobs", token_logprobs),
+         "token_logprobs_backward": ("gdpo::token_logprobs_backward", token_logprobs_backward),
          "policy_loss_from_logits": ("gdpo::PolicyLoss.from_logits", policy_loss_from_logits)}
 
 

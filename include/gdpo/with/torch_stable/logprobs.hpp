@@ -71,8 +71,8 @@ inline Tensor token_logprobs_backward(const Array& dlogp, const Array& dentropy,
     using T = std::decay_t<decltype(*batch.logits.data)>;
     constexpr int rank = sizeof(batch.logits.extent) / sizeof(index_t);
     gdpo::token_logprobs_backward(gdpo::parallel(Threads{}), batch,
-                                  {detail::tokens<float>(function, "dlogp", dlogp),
-                                   detail::tokens<float>(function, "dentropy", dentropy)},
+                                  {detail::tokens<float>(function, "grad.logp", dlogp),
+                                   detail::tokens<float>(function, "grad.entropy", dentropy)},
                                   detail::tokens<double>(function, "logsumexp", logsumexp),
                                   detail::tokens<float>(function, "entropy", entropy),
                                   detail::new_view<T, rank>(dlogits));

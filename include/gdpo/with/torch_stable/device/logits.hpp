@@ -122,8 +122,8 @@ Tensor token_logprobs_backward(const Array& dlogp, const Array& dentropy, const 
     using T = std::decay_t<decltype(*batch.logits.data)>;
     constexpr int rank = sizeof(batch.logits.extent) / sizeof(index_t);
     gdpo::token_logprobs_backward(queue.on(), batch,
-                                  {detail::tokens<float>(call, "dlogp", dlogp),
-                                   detail::tokens<float>(call, "dentropy", dentropy)},
+                                  {detail::tokens<float>(call, "grad.logp", dlogp),
+                                   detail::tokens<float>(call, "grad.entropy", dentropy)},
                                   detail::tokens<double>(call, "logsumexp", logsumexp),
                                   detail::tokens<float>(call, "entropy", entropy),
                                   detail::new_view<T, rank>(dlogits));
