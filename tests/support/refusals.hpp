@@ -92,7 +92,7 @@ class Array {
   template <class S>
   gdpo::TokenView<S> tokens() {
     return std::visit(
-        [this](const auto& elements) -> gdpo::TokenView<S> {
+        [&](const auto& elements) -> gdpo::TokenView<S> {
           using T = typename std::decay_t<decltype(elements)>::value_type;
           if constexpr ((std::is_same_v<S, std::int64_t> && !std::is_integral_v<T>) ||
                         (std::is_same_v<S, float> && std::is_same_v<T, double>)) {
