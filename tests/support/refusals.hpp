@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "support/catch.hpp"
+#include "support/host_only.hpp"
 #include "support/message.hpp"
 
 namespace refusals {
@@ -341,6 +342,18 @@ void check(const std::string& table, const std::string& door, const std::string&
                            text("given") + "; needed: " + text("needed"));
     if (!one.contains("written")) CHECK(call.nothing_written());
   }
+}
+
+/// The same through the door "grid": on a device, which launches nothing for a call that is
+/// refused. run(device, call) makes a call and returns its message.
+template <class Run>
+void check_on_device(const std::string& table, const std::string& function, const Run& run) {
+  check(table, "grid", function, [&run](Call& call) {
+    const HostOnly device;
+    const std::string message = run(device, call);
+    CHECK((device.launches > 0) == (message == "no error"));
+    return message;
+  });
 }
 
 }  // namespace refusals

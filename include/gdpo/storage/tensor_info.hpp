@@ -75,6 +75,12 @@ void check_dtype(const char* function, const contract::Text& name, const TensorI
   if (!(holds<Ts>(tensor) || ...))
     contract::fail(function, name, dtype_words(tensor), dtypes_in_words<Ts...>());
 }
+/// The same for reading.
+template <class... Ts>
+void check_dtype(const char* function, const contract::Text& name, const TensorInfo& tensor,
+                 ElementTypes<Ts...>) {
+  check_dtype<const Ts...>(function, name, tensor);
+}
 /// Throws unless the tensor has from `least` to `most` axes; `needed` says which.
 inline void check_rank(const char* function, const contract::Text& name, const TensorInfo& tensor,
                        int least, int most, const contract::Text& needed) {
@@ -107,10 +113,10 @@ View<T, Rank> checked_view(const char* function, const contract::Text& name,
     contract::fail(function, name, "a tensor for reading only",
                    "one that may be written, or a view of const elements");
   }
-  contract::check_extents(function, name, Rank, tensor.extent);
+  const index_t elements = contract::check_extents(function, name, Rank, tensor.extent);
+  if (elements > 0 && !tensor.data) contract::fail_null(function, name, Rank, tensor.extent);
   const View<T, Rank> v = view_of<T, Rank>(tensor);
-  if constexpr (std::is_const_v<T>) contract::check_array(function, name, v);
-  if constexpr (!std::is_const_v<T>) contract::check_written(function, name, v);
+  if (!std::is_const_v<T>) contract::check_apart(function, name, Rank, v.extent, v.stride);
   return v;
 }
 
@@ -126,8 +132,8 @@ decltype(auto) visit_checked(const TensorInfo& tensor, const F& f) {
 /// The same for reading: f gets a pointer to const. Throws for a dtype that is none of the types.
 template <class... Ts, class F>
 decltype(auto) visit_elements(const char* function, const contract::Text& name,
-                              const TensorInfo& tensor, ElementTypes<Ts...>, const F& f) {
-  check_dtype<const Ts...>(function, name, tensor);
+                              const TensorInfo& tensor, ElementTypes<Ts...> types, const F& f) {
+  check_dtype(function, name, tensor, types);
   return visit_checked<const Ts...>(tensor, f);
 }
 

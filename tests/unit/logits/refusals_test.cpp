@@ -7,8 +7,6 @@
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/logits.hpp>
 
-#include "support/host_only.hpp"
-
 namespace refusals_test {
 
 namespace {
@@ -30,12 +28,7 @@ template <class F>
 void check_on_both(const std::string& table, const F& message_on) {
   const std::string function = "gdpo::" + table;
   refusals::check(table, "host", function, [&](Call& call) { return message_on(gdpo::seq, call); });
-  refusals::check(table, "grid", function, [&](Call& call) {
-    const HostOnly device;
-    const std::string message = message_on(device, call);
-    CHECK((device.launches > 0) == (message == "no error"));
-    return message;
-  });
+  refusals::check_on_device(table, function, message_on);
 }
 
 }  // namespace

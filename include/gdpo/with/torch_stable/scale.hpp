@@ -38,8 +38,7 @@ struct Factor {
     if (!call.has(factor) || factor.numel() != 1)
       call.fail("by", "another tensor", "a scalar on the device of the table");
     const TensorInfo info = info_of(factor);
-    gdpo::detail::check_dtype<const float, const double, const BFloat16, const Float16>(
-        call.function, "by", info);
+    gdpo::detail::check_dtype(call.function, "by", info, gdpo::detail::RealTypes{});
     type = info.stored_as;
   }
   template <class S>
