@@ -11,12 +11,16 @@
 ///     TopEntropy          [entropy >= quantile of the batch] (2506.01939)         Surrogate
 ///     Importance          clip(exp(old_logp - rollout_logp))                      Surrogate
 ///     Gate                [min <= ratio, KL or total variation <= max]            Surrogate
+///     SecondMoment        [among those whose mean (rollout - old)^2 < threshold]  Mask
+///     Covariance          [A and logp vary together as much as allowed]           Surrogate
+///     FutureKl            clip(exp(decayed sum of this and later log ratios))     Surrogate
 ///
 /// Its member `reach` says what the weight acts on:
 ///
 ///     Reach::None             nothing, the pre-pass is off
 ///     Reach::Surrogate        TokenBatch::weights *= u
 ///     Reach::SurrogateAndKl   TokenBatch::weights *= u and kl_weights *= u
+///     Reach::Kl               TokenBatch::kl_weights *= u
 ///     Reach::Mask             TokenBatch::mask = mask and u != 0, so that count() counts fewer
 ///
 /// <!-- build: door_prepass run -->
@@ -43,6 +47,7 @@
 ///     prepare(batch, memory, passes...)          the batch with the new masks and weights
 ///     per_row(groups, rows, report.degenerate)   the flags that DegenerateGroups takes
 ///     off_policy_sequence_mask(max)              the Gate of DeepSeek-V3.2
+///     proximal_logp(logp, rollout_logp, ...)     old_logp between sampler and trained policy
 ///
 /// Then, with gdpo/loss.hpp: `loss(prepared, gdpo::count(prepared), gradient)`. The order of a step
 /// and of the pre-passes in a call: "One step" and "Pre-passes and their order" in
@@ -57,23 +62,30 @@
 ///     Gate, Pair::Mismatch         the same
 ///     Gate, Pair::Update, Drift    logp
 ///     Gate, not When::Always       advantages or token_advantages too
+///     SecondMoment                 as Importance
+///     Covariance, FutureKl         logp, advantages or token_advantages; old_logp if there is one
 ///
 /// The result points into `memory`, which must outlive it. The next call with that memory
 /// overwrites it, and the old result is then refused.
 ///
-/// **Cost.** Linear in the tokens for each pre-pass (TopEntropy: on average), on the calling
-/// thread. No allocation after a first call of the same shape.
+/// **Cost.** Linear in the tokens for each pre-pass (TopEntropy and Covariance: on average;
+/// SecondMoment sorts), on the calling thread. No allocation after a first call of the same shape.
 ///
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
-/// missing arrays. Data never throws: a NaN drops the token in Importance, in TopEntropy, and in a
-/// Gate that has bounds. The metrics of the loss count the values of rollout_logp that are not
+/// missing arrays. Data never throws: a NaN drops the token in Importance, SecondMoment, TopEntropy,
+/// and in a Gate that has bounds; Covariance does not pick it, and in FutureKl it adds nothing. The metrics of the loss count the values of rollout_logp that are not
 /// finite.
 ///
-/// **Read on.** prepass/drop_rows.hpp, top_entropy.hpp, importance.hpp and gate.hpp: settings.
+/// **Read on.** prepass/drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp,
+/// second_moment.hpp, covariance.hpp and future_kl.hpp: settings.
 /// prepass/args.hpp: a pre-pass of your own. presets/trl.hpp and ms_swift.hpp: rollout corrections
 /// of the trainers.
+#include <gdpo/prepass/covariance.hpp>
 #include <gdpo/prepass/drop_rows.hpp>
+#include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/gate.hpp>
 #include <gdpo/prepass/importance.hpp>
 #include <gdpo/prepass/prepare.hpp>
+#include <gdpo/prepass/proximal_logp.hpp>
+#include <gdpo/prepass/second_moment.hpp>
 #include <gdpo/prepass/top_entropy.hpp>

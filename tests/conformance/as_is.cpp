@@ -79,6 +79,11 @@ std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
 }
 std::string settings_of(const gdpo::prepass::Importance& w) { return gdpo::detail::description(w); }
 std::string settings_of(const gdpo::prepass::Gate& g) { return gdpo::detail::description(g); }
+std::string settings_of(const gdpo::prepass::SecondMoment& m) {
+  return gdpo::detail::description(m);
+}
+std::string settings_of(const gdpo::prepass::Covariance& c) { return gdpo::detail::description(c); }
+std::string settings_of(const gdpo::prepass::FutureKl& f) { return gdpo::detail::description(f); }
 
 std::vector<std::string> without_record(const Report& report) {
   std::vector<std::string> names;

@@ -19,6 +19,9 @@ std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator);
 std::string settings_of(const gdpo::runtime::ValueLoss& loss);
 std::string settings_of(const gdpo::prepass::Importance& weight);
 std::string settings_of(const gdpo::prepass::Gate& gate);
+std::string settings_of(const gdpo::prepass::SecondMoment& pass);
+std::string settings_of(const gdpo::prepass::Covariance& pass);
+std::string settings_of(const gdpo::prepass::FutureKl& pass);
 
 // The names of the trainers' presets that no passed case, of the version the preset names, ran as
 // they are. A preset whose version is a release counts if cases of that release ran.

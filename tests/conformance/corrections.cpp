@@ -200,6 +200,7 @@ void add_corrections(Registry& registry) {
   };
   registry.add("verl", "aggregate", "compute_rollout_rejection_mask", corrections(rejected));
   registry.add("unsloth_zoo", "aggregate", "grpo_rollout_rs_keep", corrections(rejected));
+  registry.add("areal", "aggregate", "_apply_m2po_masking", corrections(areal_m2po));
   registry.add("skyrl", "aggregate", "compute_off_policy_correction",
                corrections([](Params& params, LossSetup& setup) {
                  params.of_preset("log_ratio_clamp", kClamp);

@@ -21,4 +21,9 @@ std::vector<gdpo::prepass::Gate> rejections(const std::vector<std::string>& opti
 // means over.
 bool skyrl_correction(Params& params, LossSetup& setup);
 
+// AReaL's m2_threshold.
+void areal_m2po(Params& params, LossSetup& setup);
+// The weights of ms-swift's loss_type "fipo"; nothing for another type.
+void swift_fipo(Params& params, LossSetup& setup);
+
 }  // namespace conformance

@@ -23,7 +23,7 @@ namespace ms_swift = gdpo::ms_swift;
 LossSetup trl_family(Params& params, const Case& recorded, const std::string& trainer,
                      std::initializer_list<const char*> levels) {
   const std::string type =
-      params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"});
+      params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "fipo"});
   const bool cispo = type == "cispo";
   const std::vector<std::string>& known = gdpo::runtime::loss_names();
   const std::string preset = preset_of(recorded, trainer + type);
@@ -281,6 +281,7 @@ LossSetup swift_loss(Params& params, const Case& recorded, const char* accumulat
     if (counts_the_step(setup)) aggregate_of(setup).scale = batches;
   }
 
+  swift_fipo(params, setup);
   if (params.has("overlong_filter") && params.flag("overlong_filter")) {
     set_prepare(setup, [](const auto& batch, auto& memory) {
       return gdpo::prepare(batch, memory, prepass::Overlong{batch.truncated});
@@ -323,6 +324,7 @@ LossSetup swift_trainer_loss(Params& params, const Case& recorded) {
     clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, comparison);
     comparison.metric("clipping/cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
     comparison.metric("rollout_correction/is_weight_mean", weights_of(run).mean);
+    comparison.metric("fipo/influence_weight_mean", weights_of(run).mean);
   };
   return setup;
 }
@@ -336,6 +338,7 @@ LossSetup swift_megatron_loss(Params& params, const Case& recorded) {
     comparison.metric("kl", m.kl.mean());
     if (same_clips) clip_metrics_of_tokens(kTrlKeys, m, comparison);
     comparison.metric("cispo_clip_ratio", m.clip_fraction_high.mean());
+    comparison.metric("fipo/influence_weight_mean", weights_of(run).mean);
     comparison.metric("completions/mean_length", m.completion_length.row_mean());
     comparison.metric("completions/max_length", m.completion_length.row_max);
     comparison.metric("completions/min_length", m.completion_length.row_min);

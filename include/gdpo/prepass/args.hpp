@@ -12,6 +12,8 @@ enum class Reach {
   Surrogate,
   /// The surrogate and the KL terms. Counts and the ratio of the segment stay.
   SurrogateAndKl,
+  /// The KL terms alone, all of them. Surrogate, counts and the ratio of the segment stay.
+  Kl,
   /// The mask. Weight 0 takes the token out of the batch: out of the loss, the count of tokens, the
   /// ratio of its segment, and all metrics but the length of its completion. Any other weight keeps
   /// it whole. A row that loses all its tokens still counts in Normalizer::rows, as in the
@@ -22,7 +24,8 @@ enum class Reach {
 GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
   using E = Enumerator<Reach>;
   return std::array{E{"none", Reach::None}, E{"surrogate", Reach::Surrogate},
-                    E{"surrogate_and_kl", Reach::SurrogateAndKl}, E{"mask", Reach::Mask}};
+                    E{"surrogate_and_kl", Reach::SurrogateAndKl}, E{"kl", Reach::Kl},
+                    E{"mask", Reach::Mask}};
 }
 }  // namespace gdpo
 
@@ -114,6 +117,12 @@ inline void need_logp(bool has_logp, const char* name) {
   if (has_logp) return;
   contract::fail("gdpo::prepare", "batch.logp", "no array",
                  contract::Text("the log-probs of the policy being trained, because of ") + name);
+}
+/// Throws for Reach::Mask, in a pre-pass whose weights are not 0 or 1.
+inline void refuse_mask(Reach reach, const char* function, const FieldPath& path) {
+  if (reach != Reach::Mask) return;
+  contract::fail(function, path.text("reach"), "mask, which only takes tokens out",
+                 "surrogate, surrogate_and_kl or kl: its weights are no mask");
 }
 
 }  // namespace detail

@@ -78,9 +78,7 @@ struct Importance {
   }
   /// Throws for Reach::Mask.
   void check_together(const char* function, const detail::FieldPath& path) const {
-    if (reach != Reach::Mask) return;
-    contract::fail(function, path.text("reach"), "mask, which only takes tokens out",
-                   "surrogate or surrogate_and_kl: its weights are no mask");
+    detail::refuse_mask(reach, function, path);
   }
 };
 

@@ -18,8 +18,8 @@ GDPO_BEGIN_NAMESPACE
 /// loss of the result refuses what count() returned for `batch` if a pre-pass has
 /// Reach::Mask.
 ///
-/// `logp` is needed only by pre-passes that read it: Gate and Importance without old_logp, and Gate
-/// on another pair than Mismatch.
+/// `logp` is needed only by pre-passes that read it: Covariance and FutureKl, Gate on another pair
+/// than Mismatch, and the others that read log-probs where there is no old_logp.
 /// Without it the shape is that of the first array that is there, so that a step may be prepared
 /// and counted before its forward pass; assign `logp`, and the other log-probs of that pass, to the
 /// result afterwards.
@@ -90,26 +90,28 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
     ++prepared.prepared.mask_changes;
   }
 
-  const bool kl = ((passes.reach == Reach::SurrogateAndKl) || ...);
-  if (kl || ((passes.reach == Reach::Surrogate) || ...)) {
-    gather(batch.weights, memory.weights);
+  const bool surrogate = (detail::reaches_surrogate(passes.reach) || ...),
+             kl = (detail::reaches_kl(passes.reach) || ...);
+  if (surrogate || kl) {
+    if (surrogate) gather(batch.weights, memory.weights);
     if (kl) gather(batch.kl_weights, memory.kl_weights);
     const TokenBatch<S> left = prepared;
     const PrepassRows<S> rows(left, layout, memory);
     [[maybe_unused]] const auto weigh = [&](const auto& pass) {
-      if (pass.reach != Reach::Surrogate && pass.reach != Reach::SurrogateAndKl) return;
+      const bool of_surrogate = detail::reaches_surrogate(pass.reach),
+                 of_kl = detail::reaches_kl(pass.reach);
+      if (!of_surrogate && !of_kl) return;
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) {
         const S w = memory.pass[k] > (std::numeric_limits<S>::max)()
                         ? std::numeric_limits<S>::infinity()
                         : static_cast<S>(memory.pass[k]);
-        memory.weights[k] = detail::weighed(memory.weights[k], w);
-        if (pass.reach == Reach::SurrogateAndKl)
-          memory.kl_weights[k] = detail::weighed(memory.kl_weights[k], w);
+        if (of_surrogate) memory.weights[k] = detail::weighed(memory.weights[k], w);
+        if (of_kl) memory.kl_weights[k] = detail::weighed(memory.kl_weights[k], w);
       }
     };
     (weigh(passes), ...);
-    prepared.weights = detail::dense(layout, memory.weights);
+    if (surrogate) prepared.weights = detail::dense(layout, memory.weights);
     if (kl) prepared.kl_weights = detail::dense(layout, memory.kl_weights);
   }
   return prepared;

@@ -1,5 +1,6 @@
 #pragma once
 // All presets by kind: those of the library, and the lists of all trainers.
+#include <gdpo/presets/areal.hpp>
 #include <gdpo/presets/liger.hpp>
 #include <gdpo/presets/ms_swift.hpp>
 #include <gdpo/presets/nemo_rl.hpp>
@@ -107,7 +108,8 @@ constexpr void for_each_loss(const F& f) {
 /// Calls f(preset...) with the whole list of pre-passes.
 template <class F>
 constexpr auto with_prepasses(const F& f) {
-  return detail::with_all(f, trl::prepasses, ms_swift::prepasses, open_instruct::prepasses);
+  return detail::with_all(f, trl::prepasses, verl::prepasses, ms_swift::prepasses,
+                          open_instruct::prepasses, skyrl::prepasses, areal::prepasses);
 }
 /// Calls f(preset) for each of them.
 template <class F>

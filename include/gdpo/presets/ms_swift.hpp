@@ -89,6 +89,8 @@ inline constexpr PolicyLoss<> dapo_loss{{}, {}, clamped_kl, aggregate::token_mea
 /// the bound itself. Here it is 5; the trainer's default, 0.2, clips nearly every token.
 inline constexpr CispoLoss<> cispo_loss{
     {}, {}, clamped_kl, aggregate::token_mean(Over::Given), {{0, 5}, {}}};
+/// loss_type="fipo": `dapo_loss` with the weights of the pre-pass `fipo`.
+inline constexpr auto fipo_loss = dapo_loss;
 /// loss_type="bnpo" of MegatronGRPOTrainer, which is its dapo since 4.6.0. Before it was
 /// `bnpo_loss`, as it still is in GRPOTrainer.
 inline constexpr auto megatron_bnpo_loss = dapo_loss;
@@ -125,6 +127,11 @@ inline constexpr prepass::Gate sequence_mask = [] {
   return gate;
 }();
 
+/// The weights of loss_type="fipo", with fipo_decay_rate 32, fipo_clip_range 0.2,
+/// fipo_clip_high_only and fipo_safety_threshold 4. Where the trainer's delta is set, set
+/// drop_above = delta beside surrogate.delta.
+inline constexpr prepass::FutureKl fipo{};
+
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"ms_swift::grpo", grpo, "advantage_estimator=grpo", version},
@@ -153,7 +160,8 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"ms_swift::dapo", dapo_loss, "loss_type=dapo", version},
            Preset{"ms_swift::cispo", cispo_loss, "loss_type=cispo", version},
            Preset{"ms_swift::megatron_bnpo", megatron_bnpo_loss,
-                  "MegatronGRPOTrainer loss_type=bnpo", release});
+                  "MegatronGRPOTrainer loss_type=bnpo", release},
+           Preset{"ms_swift::fipo", fipo_loss, "loss_type=fipo", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
@@ -166,7 +174,8 @@ inline constexpr auto prepasses = [](const auto& f) {
            Preset{"ms_swift::token_mask", token_mask, "rollout_importance_sampling_mode=token_mask",
                   version},
            Preset{"ms_swift::sequence_mask", sequence_mask,
-                  "rollout_importance_sampling_mode=sequence_mask", version});
+                  "rollout_importance_sampling_mode=sequence_mask", version},
+           Preset{"ms_swift::fipo", fipo, "loss_type=fipo", version});
 };
 }  // namespace ms_swift
 GDPO_END_NAMESPACE

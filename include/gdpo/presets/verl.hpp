@@ -3,6 +3,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/prepass.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
@@ -129,6 +130,32 @@ inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
 inline constexpr CispoLoss<level::Token<map::Clamp>> cispo_loss{
     {{-20, 20}}, {}, clamped_kl, aggregate::token_mean(), {{1 - 0.2, 1 + 0.2}, {}}};
 
+/// policy_loss.loss_mode=clip_cov (compute_policy_loss_clip_cov): clip 0.2 and
+/// loss_agg_mode="token-mean". The pre-pass `clip_cov` takes its picks out of the surrogate.
+inline constexpr PolicyLoss<> clip_cov_loss{{}, {}, clamped_kl, aggregate::token_mean()};
+/// policy_loss.loss_mode=kl_cov (compute_policy_loss_kl_cov): the ratio without a clip, plus
+/// ppo_kl_coef |logp - old_logp| on the picks of the pre-pass `kl_cov`, without which it is on all
+/// tokens; loss_agg_mode="token-mean". ppo_kl_coef, kl.beta here, is 0.1.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::Abs>> kl_cov_loss{
+    {}, {1, math::infinity}, {0.1, Against::Old}, aggregate::token_mean()};
+
+// The pre-passes of clip_cov and kl_cov look at the tokens of one call of prepare(), as verl at
+// those of a micro-batch.
+
+/// The picks of loss_mode=clip_cov: 2e-4 of the tokens (clip_cov_ratio), at random among those with
+/// a covariance between 1 and 5 (clip_cov_lb, clip_cov_ub). verl draws them from the generator of
+/// torch; here set `seed` anew in each step.
+inline constexpr prepass::Covariance clip_cov{};
+/// The picks of loss_mode=kl_cov: the 2e-4 of the tokens (kl_cov_ratio) with the largest
+/// covariance.
+inline constexpr prepass::Covariance kl_cov = [] {
+  prepass::Covariance pass{};
+  pass.pick = prepass::CovariancePick::Top;
+  pass.keep = prepass::CovarianceKeep::Picked;
+  pass.reach = Reach::Kl;
+  return pass;
+}();
+
 /// What releases up to 0.9.0 compute in another way.
 namespace v0_9_0 {
 /// policy_loss.loss_mode=gspo: always "seq-mean-token-mean", whatever loss_agg_mode says.
@@ -177,7 +204,14 @@ inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"verl::vanilla", vanilla_loss, "policy_loss.loss_mode=vanilla", version},
            Preset{"verl::gspo", gspo_loss, "policy_loss.loss_mode=gspo", release},
            Preset{"verl::v0_9_0::gspo", v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo", version},
-           Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version});
+           Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version},
+           Preset{"verl::clip_cov", clip_cov_loss, "policy_loss.loss_mode=clip_cov", version},
+           Preset{"verl::kl_cov", kl_cov_loss, "policy_loss.loss_mode=kl_cov", version});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(Preset{"verl::clip_cov", clip_cov, "policy_loss.loss_mode=clip_cov", version},
+           Preset{"verl::kl_cov", kl_cov, "policy_loss.loss_mode=kl_cov", version});
 };
 /// The aggregates by name.
 inline constexpr auto aggregates = [](const auto& f) {

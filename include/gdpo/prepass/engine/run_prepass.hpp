@@ -12,6 +12,15 @@ template <class P, class S>
 constexpr bool is_prepass_v<P, S, std::enable_if_t<std::is_same_v<Reach, decltype(P::reach)>>> =
     std::is_invocable_v<const P&, const PrepassArgs<S>&>;
 
+/// Whether a pre-pass with this reach writes TokenBatch::weights.
+constexpr bool reaches_surrogate(Reach reach) {
+  return reach == Reach::Surrogate || reach == Reach::SurrogateAndKl;
+}
+/// Whether it writes TokenBatch::kl_weights.
+constexpr bool reaches_kl(Reach reach) {
+  return reach == Reach::Kl || reach == Reach::SurrogateAndKl;
+}
+
 /// A view of `values`, one per position in row order, with the shape of the batch.
 template <class T>
 TokenView<T> dense(const TokenLayout& layout, std::vector<T>& values) {

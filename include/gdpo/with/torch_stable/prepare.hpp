@@ -12,7 +12,7 @@ namespace detail {
 /// A pre-pass that is chosen at run time.
 struct AnyPrepass {
   std::variant<prepass::Importance, prepass::Gate, prepass::Overlong, prepass::DegenerateGroups,
-               prepass::TopEntropy>
+               prepass::TopEntropy, prepass::SecondMoment, prepass::Covariance, prepass::FutureKl>
       chosen;
   Reach reach = Reach::None;            ///< That of the pre-pass; None: there is none.
   double* entropy_threshold = nullptr;  ///< Where TopEntropy leaves its threshold.

@@ -1,0 +1,84 @@
+#pragma once
+// FutureKl: a pre-pass that weighs each token by how the policy has moved on it and what follows
+// (FIPO).
+#include <gdpo/lanes/exp_parts.hpp>
+#include <gdpo/prepass/statistic.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace prepass {
+
+/// Weighs each token by the decayed sum of the log ratios from it to the end of the row.
+///
+///     x_t = logp - old_logp where the token is valid and e^x <= drop_above, else 0
+///     F_t = x_t + gamma F_{t+1}, from the last place of the row
+///     weight = clip(e^F_t);  where A < 0 and e^(logp - old_logp) > safety also within [0.8, 1]
+///
+/// A masked token adds nothing but is a place of the row, so the sum decays over a hole. x counts
+/// as 0 where it is NaN or infinite; the token itself is then weighed by what follows. Without
+/// old_logp all x are 0. A row is one sequence, whatever its segments.
+///
+/// FIPO, arXiv 2603.19835; ms-swift loss_type="fipo", with its options
+///
+///     gamma        2^(-1 / fipo_decay_rate): the weight of a token halves every fipo_decay_rate
+///     clip         {1, 1 + fipo_clip_range}, or {1 - fipo_clip_range, 1 + fipo_clip_range} where
+///                  fipo_clip_high_only is false
+///     drop_above   delta
+///     safety       fipo_safety_threshold
+///
+/// Needs `logp`; advantages unless safety is infinite. Reach::Mask is refused, because these
+/// weights are no mask.
+struct FutureKl {
+  double gamma = 0.97857206208770013;  ///< Decay per place, 0 to 1; 2^(-1/32).
+  Bounds clip{1, 1.2};                 ///< Bounds of the weight.
+  double drop_above = math::infinity;  ///< Larger ratios add nothing; more than 0; infinity: off.
+  /// Where A < 0 and the ratio is larger, the weight is within [0.8, 1]. More than 0; infinity:
+  /// off.
+  double safety = 4;
+  Reach reach = Reach::Surrogate;  ///< What the weights multiply.
+
+  template <class S>
+  void operator()(const PrepassArgs<S>& args) const {
+    const PrepassRows<S>& rows = args.rows;
+    for (index_t i = 0; i < rows.size(); ++i) {
+      const TokenRow<S> row = rows(i);
+      if (row.length == 0) continue;
+      detail::need_logp(row.logp != nullptr, "prepass::FutureKl");
+      if (safety != math::infinity && !rows.has_advantages()) {
+        contract::fail("gdpo::prepare", "batch.advantages, batch.token_advantages", "neither",
+                       "one of them, because of prepass::FutureKl::safety");
+      }
+      double* w = args.weights_of(i);
+      double sum = 0;
+      for (index_t t = row.length; t-- > 0;) {
+        const double x = row.valid(t) && row.old_logp ? static_cast<double>(row.logp[t]) -
+                                                            static_cast<double>(row.old_logp[t])
+                                                      : 0.0;
+        const double ratio = math::is_nan(x) ? 1.0 : math::exp_parts(x).exp;
+        const bool adds = !math::not_finite(x) && ratio <= drop_above;
+        sum = math::fma(gamma, sum, adds ? x : 0.0);
+        if (!row.valid(t)) continue;
+        w[t] = detail::bound(clip, math::exp_parts(sum).exp).value;
+        if (ratio > safety && row.advantage_of(t) < 0)
+          w[t] = detail::bound(Bounds{0.8, 1}, w[t]).value;
+      }
+    }
+  }
+  static constexpr const char* name = "future_kl";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("gamma", s.gamma, at_least(0).at_most(1), "decay of the sum per token");
+    field("clip", s.clip, "bounds of the weight");
+    field("drop_above", s.drop_above, more_than(0).or_infinity(), "larger ratios add nothing");
+    field("safety", s.safety, more_than(0).or_infinity(),
+          "where A < 0 and the ratio is larger, the weight is 0.8 to 1");
+    field("reach", s.reach, "what the weights multiply");
+  }
+  /// Throws for Reach::Mask.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::refuse_mask(reach, function, path);
+  }
+};
+
+}  // namespace prepass
+GDPO_END_NAMESPACE

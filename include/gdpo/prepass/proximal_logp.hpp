@@ -1,0 +1,102 @@
+#pragma once
+// proximal_logp: log-probs of the proximal policy, estimated from those of the sampler and of the
+// policy being trained.
+#include <gdpo/lanes/exp_parts.hpp>
+#include <gdpo/stats/masked.hpp>
+
+namespace gdpo {
+/// How proximal_logp estimates; alpha, the share of the trained policy, is explained there.
+enum class ProximalMethod {
+  LogLinear,  ///< rollout_logp + alpha (logp - rollout_logp)
+  Linear,     ///< log((1 - alpha) e^rollout_logp + alpha e^logp + 1e-10)
+  Rollout     ///< rollout_logp
+};
+/// The enumerators of ProximalMethod with their words, those of AReaL.
+GDPO_DATA_INLINE constexpr auto enumerators(ProximalMethod) {
+  using E = Enumerator<ProximalMethod>;
+  return std::array{E{"loglinear", ProximalMethod::LogLinear}, E{"linear", ProximalMethod::Linear},
+                    E{"rollout", ProximalMethod::Rollout}};
+}
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// One token of proximal_logp.
+inline double proximal_logp_of(double logp, double rollout, double version, double current,
+                               ProximalMethod method) {
+  const double age = current - version;
+  const double alpha = version < 0 || age < 1 ? 0.0 : (age - 1) / age;
+  if (method == ProximalMethod::Rollout) return rollout;
+  if (method == ProximalMethod::LogLinear)
+    return alpha > 0 ? math::fma(alpha, logp - rollout, rollout) : rollout;
+  if (math::is_nan(rollout) || (alpha > 0 && math::is_nan(logp))) return math::nan();
+  double p = math::mul(1 - alpha, math::exp_parts(rollout).exp);
+  if (alpha > 0) p = math::fma(alpha, math::exp_parts(logp).exp, p);
+  return std::log(p + 1e-10);
+}
+
+}  // namespace detail
+
+/// Estimates old_logp where samples come from several older policies and no pass of the proximal
+/// policy was made.
+///
+///     v = the number of the policy that sampled the token; below 0: no policy did (a prompt)
+///     alpha = (current - 1 - v) / (current - v);  0 where v < 0 or v >= current
+///
+/// The proximal policy is the one before the current update, number current - 1. From v to `current`
+/// it is the share alpha of the way, and its log-prob is interpolated by `method`. A token of the
+/// last policy, v = current - 1, has alpha 0: its old_logp is rollout_logp.
+///
+///     const auto old = gdpo::proximal_logp(logp, rollout_logp, versions, step,
+///                                          gdpo::ProximalMethod::LogLinear);
+///
+/// AReaL compute_prox_logp_approximations (prox_logp_method="loglinear").
+///
+/// Shapes: logp, rollout_logp (nats), versions (integers) and out are views of rank 1 or 2, of one
+/// shape and with any strides; out is float or double and may be one of the others. Computed in
+/// double and rounded once. A NaN shows at its token and at no other; where alpha is 0, logp is not
+/// read. Other shapes throw invalid_input before anything is written. Allocates nothing.
+template <class L, class Q, class V, int Rank, class R>
+void proximal_logp_into(View<L, Rank> logp, View<Q, Rank> rollout_logp, View<V, Rank> versions,
+                        std::int64_t current_version, ProximalMethod method, View<R, Rank> out) {
+  constexpr const char* function = "gdpo::proximal_logp";
+  static_assert(std::is_integral_v<V>, "versions are integers");
+  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>,
+                "log-probs are written as float or double");
+  contract::check_array(function, "logp", logp);
+  detail::check_shape(function, "rollout_logp", rollout_logp, logp, "logp");
+  detail::check_shape(function, "versions", versions, logp, "logp");
+  detail::check_shape(function, "out", out, logp, "logp");
+  contract::check_apart(function, "out", Rank, out.extent, out.stride);
+  const View<L, 2> x = detail::as_table(logp);
+  const View<Q, 2> q = detail::as_table(rollout_logp);
+  const View<V, 2> v = detail::as_table(versions);
+  const View<R, 2> y = detail::as_table(out);
+  for (index_t i = 0; i < x.extent[0]; ++i) {
+    for (index_t t = 0; t < x.extent[1]; ++t) {
+      y(i, t) = static_cast<R>(
+          detail::proximal_logp_of(load(x(i, t)), load(q(i, t)), static_cast<double>(v(i, t)),
+                                   static_cast<double>(current_version), method));
+    }
+  }
+}
+
+/// The same in a new array, dense and row by row: of double where logp is, else of float.
+template <class L, class Q, class V, int Rank>
+auto proximal_logp(View<L, Rank> logp, View<Q, Rank> rollout_logp, View<V, Rank> versions,
+                   std::int64_t current_version, ProximalMethod method) {
+  using R = std::conditional_t<std::is_same_v<std::remove_const_t<L>, double>, double, float>;
+  contract::check_array("gdpo::proximal_logp", "logp", logp);
+  const View<L, 2> table = detail::as_table(logp);
+  std::vector<R> out(static_cast<std::size_t>(table.extent[0] * table.extent[1]));
+  View<R, Rank> to{out.data(), {}, {}};
+  for (int r = Rank, stride = 1; r-- > 0;) {
+    to.extent[r] = logp.extent[r], to.stride[r] = stride;
+    stride *= static_cast<int>(logp.extent[r]);
+  }
+  proximal_logp_into(logp, rollout_logp, versions, current_version, method, to);
+  return out;
+}
+
+GDPO_END_NAMESPACE

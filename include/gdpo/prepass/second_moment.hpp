@@ -1,0 +1,75 @@
+#pragma once
+// SecondMoment: a pre-pass that drops the tokens on which sampler and trainer differ most (M2PO).
+#include <gdpo/prepass/engine/pick.hpp>
+#include <gdpo/prepass/statistic.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace prepass {
+
+/// Drops the tokens with the largest (rollout - old)^2 until the mean of the rest is below a
+/// threshold.
+///
+///     m = (rollout_logp - old)^2, in nats^2, at each valid token of the batch
+///     weight = 1 on the largest set of tokens with the smallest m whose mean m < threshold, else 0
+///
+/// `old` is old_logp, or logp where the batch has none. At least one token stays, the one with the
+/// smallest m, even where its m is not below the threshold. The mean is a sum from the smallest m
+/// upward, in double. Of equal m, the first in the batch (row by row) stays longest, so the order
+/// of the rows matters for these alone.
+///
+/// A token whose m is NaN is dropped and is in no mean; with `missing` NoDifference m is 0 where
+/// rollout_logp is NaN. An infinite m is the largest. If no m is a number, every token is dropped.
+///
+/// M2PO, arXiv 2510.01161, whose threshold is 0.04; AReaL _apply_m2po_masking (m2_threshold). With
+/// Reach::Mask, the default, the dropped tokens leave the counts too, as there.
+///
+/// The batch is what one call of prepare() is given: in micro-batches each has its own set.
+///
+/// Needs `rollout_logp`. It sorts: n log n in the number of tokens.
+struct SecondMoment {
+  double threshold = 0.04;    ///< In nats^2, more than 0; infinity: off.
+  Reach reach = Reach::Mask;  ///< What the dropped tokens are left out of.
+  /// What a NaN in rollout_logp means.
+  MissingRollout missing = MissingRollout::Drop;
+
+  template <class S>
+  void operator()(const PrepassArgs<S>& args) const {
+    const PrepassRows<S>& rows = args.rows;
+    for (index_t i = 0; i < rows.size(); ++i) {
+      const TokenRow<S> row = rows(i);
+      if (!row.rollout_logp && row.length > 0) {
+        contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
+                       "the sampling policy's log-probs, because of prepass::SecondMoment");
+      }
+      if (!row.old_logp && row.length > 0)
+        detail::need_logp(row.logp != nullptr, "prepass::SecondMoment without batch.old_logp");
+      const S* old = row.old_logp ? row.old_logp : row.logp;
+      double* m = args.weights_of(i);
+      for (index_t t = 0; t < row.length; ++t) {
+        if (!row.valid(t)) continue;
+        const double x = static_cast<double>(row.rollout_logp[t]) - static_cast<double>(old[t]);
+        m[t] = detail::without_difference(missing, row, t) ? 0.0 : math::mul(x, x);
+      }
+    }
+    std::vector<double>& sorted = detail::gather_keys(args);
+    std::sort(sorted.begin(), sorted.end());
+    double sum = 0, n = 0, stay = 1;
+    for (const double m : sorted) {
+      sum += m, n += 1;
+      if (threshold == math::infinity || sum / n < threshold) stay = n;
+    }
+    detail::pick_smallest(args, static_cast<std::size_t>(stay), 1, 0);
+  }
+  static constexpr const char* name = "second_moment";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("threshold", s.threshold, more_than(0).or_infinity(),
+          "the mean of the squared log ratios stays below it, in nats^2");
+    field("reach", s.reach, "what the dropped tokens are left out of");
+    field("missing", s.missing, "what a NaN in rollout_logp means");
+  }
+};
+
+}  // namespace prepass
+GDPO_END_NAMESPACE
