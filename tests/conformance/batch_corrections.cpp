@@ -151,7 +151,7 @@ void swift_fipo(Params& params, LossSetup& setup) {
   if (params.text("loss_type") != "fipo") return;
   prepass::FutureKl pass = gdpo::ms_swift::fipo;
   pass.gamma = params.number("fipo_gamma");
-  params.remark("fipo_decay_rate");  // gamma was computed from it
+  params.without_effect({"fipo_decay_rate"});  // gamma was computed from it
   const double range = params.number("fipo_clip_range");
   pass.clip = {params.flag("fipo_clip_high_only") ? 1.0 : 1 - range, 1 + range};
   pass.drop_above = params.at_most("delta");
