@@ -80,11 +80,13 @@
 /// second_moment.hpp, covariance.hpp and future_kl.hpp: settings.
 /// prepass/args.hpp: a pre-pass of your own. presets/trl.hpp and ms_swift.hpp: rollout corrections
 /// of the trainers.
+#include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/covariance.hpp>
 #include <gdpo/prepass/drop_rows.hpp>
 #include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/gate.hpp>
 #include <gdpo/prepass/importance.hpp>
+#include <gdpo/prepass/mean_one.hpp>
 #include <gdpo/prepass/prepare.hpp>
 #include <gdpo/prepass/proximal_logp.hpp>
 #include <gdpo/prepass/second_moment.hpp>

@@ -55,7 +55,7 @@ class Prepasses {
         {"k1", Estimator::K1},
         {"k2", Estimator::K2},
         {"k3", Estimator::K3},
-        {"total_variation", Estimator::TotalVariation}};
+        {"total_variation", Estimator::RatioDeviation}};
     constexpr std::pair<const char*, Pair> pairs[] = {
         {"mismatch", Pair::Mismatch}, {"update", Pair::Update}, {"drift", Pair::Drift}};
     constexpr std::pair<const char*, Statistic> statistics[] = {{"token", Statistic::Token},
@@ -94,7 +94,7 @@ class Prepasses {
         tight.pair = compared;
         tight.max = of == Estimator::Ratio            ? 1.00390625
                     : of == Estimator::K1             ? 0.00390625
-                    : of == Estimator::TotalVariation ? 0.015625
+                    : of == Estimator::RatioDeviation ? 0.015625
                                                       : 0.000244140625;
         tight.reach = reach;
         on_shapes(of == Estimator::Ratio ? "libm" : "loss",

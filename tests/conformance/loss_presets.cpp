@@ -544,7 +544,7 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
     prepass::Gate gate;
     gate.clamp = weight.clamp;
     if (variation) {
-      gate.estimator = prepass::Estimator::TotalVariation;
+      gate.estimator = prepass::Estimator::RatioDeviation;
       gate.statistic = prepass::Statistic::SequenceMean;
       gate.when = prepass::When::Outward;
       gate.max = upper;

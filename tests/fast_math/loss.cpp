@@ -339,7 +339,7 @@ void prepasses() {
   weights("a gate", gate, {0, 1, 0, 0, 1, 1});
   gate.estimator = prepass::Estimator::K3;
   weights("a gate on K3", gate, {0, 0, 0, 0, 0, 0});
-  gate.estimator = prepass::Estimator::TotalVariation;
+  gate.estimator = prepass::Estimator::RatioDeviation;
   gate.min = -1;
   gate.statistic = prepass::Statistic::SequenceMax;
   weights("the largest, with NaN", gate, {0, 0, 0, 1, 1, 1});

@@ -32,8 +32,9 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             token_advantages: Optional[torch.Tensor] = None,
             weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
             entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
-            degenerate: Optional[torch.Tensor] = None) -> Prepared:
-    """Runs at most four pre-passes over a batch; count and PolicyLoss then take what it returns.
+            degenerate: Optional[torch.Tensor] = None,
+            groups: Optional[torch.Tensor] = None) -> Prepared:
+    """Runs pre-passes over a batch, at most twelve; count and PolicyLoss then take what it returns.
 
     passes: names of `prepasses()`, or one name, with settings behind it as in
       "trl::token_truncate clip.hi=2". The rollout corrections of trainers, such as
@@ -41,7 +42,11 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       or logp where that is absent, with rollout_logp; their caps are the trainers' (TRL 3, ms-swift
       and open-instruct 2). "overlong" drops the rows that `truncated` (rows) marks from loss and
       counts (DAPO), "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8"
-      keeps the surrogate of the upper fifth of `entropies` (tokens, nats).
+      keeps the surrogate of the upper fifth of `entropies` (tokens, nats). A correction of your own
+      is a line with its settings, such as "importance pair=drift clip.hi=3" or
+      "gate estimator=binary_kl statistic=sequence_mean max=0.01 reach=mask"; "mean_one" divides the
+      weights so far by their mean. `groups` (rows) has equal numbers for the rows of a group, for
+      statistics over groups.
     mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a device are copied to the
     CPU, and what comes of them back, which waits for the device.
@@ -59,10 +64,12 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
         "truncated": truncated})
-    check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate})
-    tensors = [tensor for tensor in (degenerate, *arrays) if tensor is not None]
+    check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
+                                     "groups": groups})
+    tensors = [tensor for tensor in (degenerate, groups, *arrays) if tensor is not None]
     device = tensors[0].device if tensors else torch.device("cpu")
     if device.type != "cpu":  # there are no kernels for devices
-        degenerate, *arrays = (None if t is None else t.cpu() for t in (degenerate, *arrays))
+        degenerate, groups, *arrays = (None if t is None else t.cpu()
+                                       for t in (degenerate, groups, *arrays))
     with torch.no_grad(), our_errors():
-        return Prepared(*(t.to(device) for t in ops.prepare(passes, degenerate, *arrays)))
+        return Prepared(*(t.to(device) for t in ops.prepare(passes, degenerate, groups, *arrays)))

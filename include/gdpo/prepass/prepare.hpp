@@ -1,15 +1,114 @@
 #pragma once
 // prepare: runs pre-passes on a batch.
 #include <gdpo/math/check_fields.hpp>
+#include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/engine/run_prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// prepare() without chains.
+template <class S, class... Passes>
+TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
+                            const Passes&... passes) {
+  static_assert((is_prepass_v<Passes, S> && ...),
+                "a pre-pass needs: reach, template <class S> void operator()(const "
+                "gdpo::PrepassArgs<S>&) const");
+  constexpr const char* function = "gdpo::prepare";
+  const TokenLayout layout = layout_of(function, batch, NeedsLogp::No);
+  (check_fields(function, passes), ...);
+  memory.rows.reserve(layout.longest);
+  TokenBatch<S> prepared = batch;
+  const bool moves = batch.prepared.uses && batch.prepared.uses != memory.uses.data();
+  if (((passes.reach != Reach::None) || ...)) {  // only then are arrays of the memory written
+    if (memory.uses.empty()) memory.uses.assign(1, 0);
+    prepared.prepared.uses = memory.uses.data();
+    prepared.prepared.use = ++memory.uses[0];
+  }
+
+  const auto n = static_cast<std::size_t>(layout.tokens);
+  const auto gather = [&](const auto& tokens, auto& array) {  // a dense copy of the array, or all 1
+    using T = typename std::decay_t<decltype(array)>::value_type;
+    if (!tokens) return array.assign(n, T(1));
+    array.resize(n);  // keeps the values: `tokens` may be `array`, from an earlier prepare()
+    for (index_t i = 0; i < layout.rows; ++i) {
+      const RowSpan span = layout(i);
+      T* row = array.data() + span.begin;
+      const T* source = tokens.row(i, span.begin, span.length, row);
+      if (source != row) std::copy(source, source + span.length, row);
+    }
+  };
+
+  if (moves && prepared.prepared.uses == memory.uses.data()) {
+    // An earlier call used another memory. Its arrays are copied to this one, because only the
+    // uses of this one are checked.
+    const auto move = [&](auto& tokens, auto& array) {
+      if (!tokens) return;
+      gather(tokens, array);
+      tokens = dense(layout, array);
+    };
+    move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
+    move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);
+  }
+  if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
+  prepared.rollout_non_finite = non_finite_rollout(batch, layout, memory.rows);
+  if (((passes.reach == Reach::Mask) || ...)) {
+    if (!batch.completion_mask && !batch.mask) {
+      memory.completion.assign(n, 1);
+      prepared.completion_mask = dense(layout, memory.completion);
+    }
+    gather(batch.mask, memory.mask);
+    const PrepassRows<S> rows(batch, layout, memory);
+    [[maybe_unused]] const auto remove = [&](const auto& pass) {
+      if (pass.reach != Reach::Mask) return;
+      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
+      for (std::size_t k = 0; k < n; ++k) memory.kept[k] = memory.kept[k] && memory.pass[k] != 0;
+    };
+    memory.kept.assign(n, 1);  // apart from the mask, which all of these pre-passes see as given
+    (remove(passes), ...);
+    for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.kept[k];
+    prepared.mask = dense(layout, memory.mask);
+    ++prepared.prepared.mask_changes;
+  }
+
+  const bool surrogate = (reaches_surrogate(passes.reach) || ...),
+             kl = (reaches_kl(passes.reach) || ...);
+  if (surrogate || kl) {
+    if (surrogate) {
+      gather(batch.weights, memory.weights);
+      prepared.weights = dense(layout, memory.weights);
+    }
+    if (kl) {
+      gather(batch.kl_weights, memory.kl_weights);
+      prepared.kl_weights = dense(layout, memory.kl_weights);
+    }
+    const TokenBatch<S> left = prepared;
+    const PrepassRows<S> rows(left, layout, memory);
+    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
+      const bool of_surrogate = reaches_surrogate(pass.reach), of_kl = reaches_kl(pass.reach);
+      if (!of_surrogate && !of_kl) return;
+      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
+      for (std::size_t k = 0; k < n; ++k) {
+        const S w = memory.pass[k] > (std::numeric_limits<S>::max)()
+                        ? std::numeric_limits<S>::infinity()
+                        : static_cast<S>(memory.pass[k]);
+        if (of_surrogate) memory.weights[k] = weighed(memory.weights[k], w);
+        if (of_kl) memory.kl_weights[k] = weighed(memory.kl_weights[k], w);
+      }
+    };
+    (weigh(passes), ...);
+  }
+  return prepared;
+}
+
+}  // namespace detail
 
 /// The batch with the decisions of its pre-passes in mask, weights and kl_weights.
 ///
 /// Pre-passes with Reach::Mask run first, wherever they stand among the arguments. Each of
 /// them sees the mask as given, so their order does not matter. The others then run in the order of
-/// the arguments, on the mask that is left. Masks and weights that the caller had set are kept:
+/// the arguments, on the mask that is left and the weights that those before them left. Masks and weights that the caller had set are kept:
 /// masks are combined, weights multiplied, and a weight 0 of either drops the token. It also fills
 /// completion_mask, rollout_non_finite and entropy_threshold; all other members are copied.
 ///
@@ -30,91 +129,13 @@ GDPO_BEGIN_NAMESPACE
 template <class S, class... Passes>
 TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                       const Passes&... passes) {
-  static_assert((detail::is_prepass_v<Passes, S> && ...),
-                "a pre-pass needs: reach, template <class S> void operator()(const "
-                "gdpo::PrepassArgs<S>&) const");
-  constexpr const char* function = "gdpo::prepare";
-  const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
-  (detail::check_fields(function, passes), ...);
-  memory.rows.reserve(layout.longest);
-  TokenBatch<S> prepared = batch;
-  const bool moves = batch.prepared.uses && batch.prepared.uses != memory.uses.data();
-  if (((passes.reach != Reach::None) || ...)) {  // only then are arrays of the memory written
-    if (memory.uses.empty()) memory.uses.assign(1, 0);
-    prepared.prepared.uses = memory.uses.data();
-    prepared.prepared.use = ++memory.uses[0];
+  if constexpr ((detail::is_chain_v<Passes> || ...)) {
+    return std::apply(
+        [&](const auto&... parts) { return detail::run_prepasses(batch, memory, parts...); },
+        std::tuple_cat(detail::parts_of(passes)...));
+  } else {
+    return detail::run_prepasses(batch, memory, passes...);
   }
-
-  const auto n = static_cast<std::size_t>(layout.tokens);
-  const auto gather = [&](const auto& tokens, auto& array) {  // a dense copy of the array, or all 1
-    using T = typename std::decay_t<decltype(array)>::value_type;
-    if (!tokens) return array.assign(n, T(1));
-    array.resize(n);  // keeps the values: `tokens` may be `array`, from an earlier prepare()
-    for (index_t i = 0; i < layout.rows; ++i) {
-      const detail::RowSpan span = layout(i);
-      T* row = array.data() + span.begin;
-      const T* source = tokens.row(i, span.begin, span.length, row);
-      if (source != row) std::copy(source, source + span.length, row);
-    }
-  };
-
-  if (moves && prepared.prepared.uses == memory.uses.data()) {
-    // An earlier call used another memory. Its arrays are copied to this one, because only the
-    // uses of this one are checked.
-    const auto move = [&](auto& tokens, auto& array) {
-      if (!tokens) return;
-      gather(tokens, array);
-      tokens = detail::dense(layout, array);
-    };
-    move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
-    move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);
-  }
-  if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
-  prepared.rollout_non_finite = detail::non_finite_rollout(batch, layout, memory.rows);
-  if (((passes.reach == Reach::Mask) || ...)) {
-    if (!batch.completion_mask && !batch.mask) {
-      memory.completion.assign(n, 1);
-      prepared.completion_mask = detail::dense(layout, memory.completion);
-    }
-    gather(batch.mask, memory.mask);
-    const PrepassRows<S> rows(batch, layout, memory);
-    [[maybe_unused]] const auto remove = [&](const auto& pass) {
-      if (pass.reach != Reach::Mask) return;
-      detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) memory.kept[k] = memory.kept[k] && memory.pass[k] != 0;
-    };
-    memory.kept.assign(n, 1);  // apart from the mask, which all of these pre-passes see as given
-    (remove(passes), ...);
-    for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.kept[k];
-    prepared.mask = detail::dense(layout, memory.mask);
-    ++prepared.prepared.mask_changes;
-  }
-
-  const bool surrogate = (detail::reaches_surrogate(passes.reach) || ...),
-             kl = (detail::reaches_kl(passes.reach) || ...);
-  if (surrogate || kl) {
-    if (surrogate) gather(batch.weights, memory.weights);
-    if (kl) gather(batch.kl_weights, memory.kl_weights);
-    const TokenBatch<S> left = prepared;
-    const PrepassRows<S> rows(left, layout, memory);
-    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
-      const bool of_surrogate = detail::reaches_surrogate(pass.reach),
-                 of_kl = detail::reaches_kl(pass.reach);
-      if (!of_surrogate && !of_kl) return;
-      detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) {
-        const S w = memory.pass[k] > (std::numeric_limits<S>::max)()
-                        ? std::numeric_limits<S>::infinity()
-                        : static_cast<S>(memory.pass[k]);
-        if (of_surrogate) memory.weights[k] = detail::weighed(memory.weights[k], w);
-        if (of_kl) memory.kl_weights[k] = detail::weighed(memory.kl_weights[k], w);
-      }
-    };
-    (weigh(passes), ...);
-    if (surrogate) prepared.weights = detail::dense(layout, memory.weights);
-    if (kl) prepared.kl_weights = detail::dense(layout, memory.kl_weights);
-  }
-  return prepared;
 }
 
 GDPO_END_NAMESPACE

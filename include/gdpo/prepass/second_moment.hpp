@@ -1,7 +1,7 @@
 #pragma once
 // SecondMoment: a pre-pass that drops the tokens on which sampler and trainer differ most (M2PO).
 #include <gdpo/prepass/engine/pick.hpp>
-#include <gdpo/prepass/statistic.hpp>
+#include <gdpo/prepass/pair.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
@@ -37,18 +37,15 @@ struct SecondMoment {
     const PrepassRows<S>& rows = args.rows;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
-      if (!row.rollout_logp && row.length > 0) {
-        contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
-                       "the sampling policy's log-probs, because of prepass::SecondMoment");
-      }
-      if (!row.old_logp && row.length > 0)
-        detail::need_logp(row.logp != nullptr, "prepass::SecondMoment without batch.old_logp");
-      const S* old = row.old_logp ? row.old_logp : row.logp;
+      if (row.length == 0) continue;
+      detail::need_pair(Pair::Mismatch, row.logp, row.old_logp, row.rollout_logp,
+                        "prepass::SecondMoment");
+      const auto difference = detail::pair_of(Pair::Mismatch, missing, row);
       double* m = args.weights_of(i);
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
-        const double x = static_cast<double>(row.rollout_logp[t]) - static_cast<double>(old[t]);
-        m[t] = detail::without_difference(missing, row, t) ? 0.0 : math::mul(x, x);
+        const double x = difference(t).x;
+        m[t] = math::mul(x, x);
       }
     }
     std::vector<double>& sorted = detail::gather_keys(args);

@@ -55,6 +55,16 @@ inline constexpr auto own_losses = [](const auto& f) {
            Preset{"gspo_token", gspo_token_loss, "", "arXiv 2507.18071"},
            Preset{"cispo", cispo_loss, "", "arXiv 2506.13585"});
 };
+// The types of corrections by name, for lines that set everything themselves.
+inline constexpr auto own_prepasses = [](const auto& f) {
+  return f(Preset{"importance", prepass::Importance{}, "", ""},
+           Preset{"gate", prepass::Gate{}, "", ""},
+           Preset{"masked_importance", prepass::MaskedImportance{}, "", ""},
+           Preset{"mean_one", prepass::MeanOne{}, "", ""},
+           Preset{"second_moment", prepass::SecondMoment{}, "", "arXiv 2510.01161"},
+           Preset{"covariance", prepass::Covariance{}, "", "arXiv 2505.22617"},
+           Preset{"future_kl", prepass::FutureKl{}, "", ""});
+};
 }  // namespace detail
 
 /// Calls f(preset...) with the whole list of estimators.
@@ -108,8 +118,9 @@ constexpr void for_each_loss(const F& f) {
 /// Calls f(preset...) with the whole list of pre-passes.
 template <class F>
 constexpr auto with_prepasses(const F& f) {
-  return detail::with_all(f, trl::prepasses, verl::prepasses, ms_swift::prepasses,
-                          open_instruct::prepasses, skyrl::prepasses, areal::prepasses);
+  return detail::with_all(f, detail::own_prepasses, trl::prepasses, verl::prepasses,
+                          ms_swift::prepasses, open_instruct::prepasses, skyrl::prepasses,
+                          areal::prepasses);
 }
 /// Calls f(preset) for each of them.
 template <class F>

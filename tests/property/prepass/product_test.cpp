@@ -5,6 +5,7 @@
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
 #include <limits>
+#include <map>
 #include <reference/naive_loss.hpp>
 
 #include "support/catch.hpp"
@@ -30,7 +31,7 @@ constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(),
 struct Case {
   Data data;
   std::vector<int> lengths;
-  std::vector<double> degenerate;
+  std::vector<double> degenerate, groups;
 };
 
 #define GDPO_X(in_batch, ...) &Data::in_batch,
@@ -88,6 +89,10 @@ Case random_case(Random& random, bool single, double spread, double wild) {
     if (!per_token) d.advantages.push_back(advantage());
     d.truncated.push_back(random.below(2));
     c.degenerate.push_back(random.below(2));
+    c.groups.push_back(random.below(3));
+  }
+  if (random.chance(0.5)) {
+    for (std::size_t k = 0; k < d.logp.size(); ++k) d.segments.push_back(random.below(3));
   }
   scramble(random, d);
   return c;
@@ -130,6 +135,8 @@ class Stored {
     set(d.entropies, entropies_, batch.entropies);
     store(d.mask, mask_);
     batch.mask = view(mask_);
+    store(d.segments, segments_);
+    if (!d.segments.empty()) batch.segments = view(segments_);
     if (packed) batch.offsets = gdpo::view(offsets_);
     advantages_ = d.advantages;
     if (d.token_advantages.empty()) batch.advantages = gdpo::view(advantages_);
@@ -140,6 +147,7 @@ class Stored {
  private:
   std::vector<S> logp_, old_, ref_, rollout_, token_advantages_, weights_, kl_weights_, entropies_;
   std::vector<unsigned char> mask_;
+  std::vector<std::int64_t> segments_;
   std::vector<int> offsets_;
   std::vector<double> advantages_;
 };
@@ -157,24 +165,74 @@ Decision ones(const Data& d) { return {std::vector<real>(d.logp.size(), 1), 0, i
 
 real bounded(const gdpo::Bounds& b, real x) { return x < b.lo ? b.lo : x > b.hi ? b.hi : x; }
 
-/// The statistic of the values at the valid tokens of a row; NaN where one of them is NaN.
-real statistic(Statistic of, const std::vector<real>& values, double count_eps) {
-  real sum = 0, largest = -inf;
-  for (const real v : values) {
-    sum += v;
-    largest = std::isnan(v) || v > largest ? v : largest;
-    if (std::isnan(v)) return v;
-  }
-  const real n = static_cast<real>(values.size()) + count_eps;
-  return of == Statistic::SequenceSum ? sum : of == Statistic::SequenceMax ? largest : sum / n;
-}
-
 std::vector<int> valid_tokens(const Data& d, int row) {
   std::vector<int> tokens;
   for (int t = 0; t < d.width; ++t) {
     if (d.valid(row, t)) tokens.push_back(t);
   }
   return tokens;
+}
+
+/// The statistic of some values; NaN where one of them is NaN.
+real reduced(prepass::Statistic of, const std::vector<real>& values, double count_eps) {
+  real sum = 0, largest = -inf, exps = 0;
+  for (const real v : values) {
+    if (std::isnan(v)) return v;
+    sum += v, largest = std::max(largest, v);
+  }
+  for (const real v : values) exps += std::exp(v - largest);
+  const real n = static_cast<real>(values.size()) + count_eps;
+  switch (of) {
+    case Statistic::Token:
+      break;
+    case Statistic::SegmentMean:
+    case Statistic::SequenceMean:
+    case Statistic::GroupMean:
+      return sum / n;
+    case Statistic::SegmentSum:
+    case Statistic::SequenceSum:
+    case Statistic::GroupSum:
+      return sum;
+    case Statistic::SegmentMax:
+    case Statistic::SequenceMax:
+    case Statistic::GroupMax:
+      return largest;
+    case Statistic::SegmentLogMeanExp:
+    case Statistic::SequenceLogMeanExp:
+    case Statistic::GroupLogMeanExp:
+      return std::isinf(largest) ? largest : largest + std::log(exps / n);
+  }
+  return 0;
+}
+
+/// The places of the tokens that share one number, for each such set: one token, a segment, a row
+/// or a group.
+std::vector<std::vector<std::size_t>> shares(Statistic of, const Data& d,
+                                             const gdpo::Column& groups) {
+  std::vector<std::vector<std::size_t>> all;
+  std::map<double, std::size_t> of_group;
+  const auto is = [of](Statistic first) {
+    return of >= first && static_cast<int>(of) < static_cast<int>(first) + 4;
+  };
+  for (int i = 0; i < d.rows; ++i) {
+    bool begins = true;
+    long long id = 0;
+    for (const int t : valid_tokens(d, i)) {
+      const std::size_t k = d.at(i, t);
+      const long long next = d.segments.empty() ? 0 : d.segments[k];
+      if (is(Statistic::GroupMean)) {
+        const auto [at, is_new] = of_group.emplace(groups(i), all.size());
+        if (is_new) all.emplace_back();
+        all[at->second].push_back(k);
+        continue;
+      }
+      if (of == Statistic::Token || begins || (is(Statistic::SegmentMean) && next != id))
+        all.emplace_back();
+      all.back().push_back(k);
+      begins = false, id = next;
+    }
+  }
+  return all;
 }
 
 Decision drop(const gdpo::Column& rows, const Data& d) {
@@ -219,51 +277,93 @@ Decision decide(const prepass::TopEntropy& pass, const Data& d) {
   return decision;
 }
 
+/// KL(b || a) of "this token" and "any other", from log-probs.
+real binary_kl(real a, real b, real eps) {
+  if (std::isnan(a) || std::isnan(b)) return nan_;
+  a = a > 0 ? 0 : a, b = b > 0 ? 0 : b;
+  const real p_other = -std::expm1(a), q_other = -std::expm1(b);
+  return (std::exp(b) > 0 ? std::exp(b) * (b - a) : 0) +
+         (q_other > 0 ? q_other * std::log((q_other + eps) / (p_other + eps)) : 0);
+}
+
+/// The log-probs that a pair compares at place k: left, right.
+std::pair<real, real> sides(Pair pair, const Data& d, std::size_t k) {
+  const real logp = d.logp[k], old = d.old_logp.empty() ? logp : d.old_logp[k],
+             rollout = d.rollout_logp.empty() ? old : d.rollout_logp[k];
+  return {pair == Pair::Mismatch ? old : logp, pair == Pair::Update ? old : rollout};
+}
+
+real estimate(const prepass::Gate& gate, real a, real b) {
+  const real x = bounded(gate.clamp, a - b);
+  switch (gate.estimator) {
+    case Estimator::Ratio:
+      return x;
+    case Estimator::K1:
+      return -x;
+    case Estimator::K2:
+      return x * x / 2;
+    case Estimator::K3:
+      return x > 1000 ? inf : naive_loss::exp_less_line(x);
+    case Estimator::ReverseK3:
+      return -x > 1000 ? inf : naive_loss::exp_less_line(-x);
+    case Estimator::RatioDeviation:
+      return std::fabs(std::expm1(x));
+    case Estimator::ProbabilityGain:
+      return std::exp(a) - std::exp(b);
+    case Estimator::BinaryTotalVariation:
+      return std::fabs(std::exp(a) - std::exp(b));
+    case Estimator::BinaryKl:
+      return binary_kl(a, b, gate.eps);
+    case Estimator::ReverseBinaryKl:
+      return binary_kl(b, a, gate.eps);
+    case Estimator::SignedBinaryKl:
+      return (x < 0 ? -1 : 1) * binary_kl(a, b, gate.eps);
+  }
+  return x;
+}
+
 Decision decide(const prepass::Gate& gate, const Data& d) {
   Decision decision = ones(d);
   const bool bounds = std::isfinite(gate.min) || std::isfinite(gate.max);
+  const auto advantage = [&](std::size_t k) {
+    return static_cast<real>(d.token_advantages.empty()
+                                 ? d.advantages[k / static_cast<std::size_t>(d.width)]
+                                 : d.token_advantages[k]);
+  };
+  std::vector<real> row_advantage(static_cast<std::size_t>(d.rows));
   for (int i = 0; i < d.rows; ++i) {
-    std::vector<real> x, values;
-    real size = 0, row_advantage = 0;
-    const auto advantage = [&](int t) {
-      return static_cast<real>(d.token_advantages.empty()
-                                   ? d.advantages[static_cast<std::size_t>(i)]
-                                   : d.token_advantages[d.at(i, t)]);
-    };
     const std::vector<int> tokens = valid_tokens(d, i);
-    for (const int t : tokens) {
-      const std::size_t k = d.at(i, t);
-      const real logp = d.logp[k], old = d.old_logp.empty() ? logp : d.old_logp[k],
-                 rollout = d.rollout_logp.empty() ? old : d.rollout_logp[k];
-      const real difference = gate.pair == Pair::Mismatch ? old - rollout
-                              : gate.pair == Pair::Update ? logp - old
-                                                          : logp - rollout;
-      const real own = bounded(gate.clamp, difference);
-      x.push_back(own);
-      values.push_back(gate.estimator == Estimator::Ratio ? own
-                       : gate.estimator == Estimator::K1  ? -own
-                       : gate.estimator == Estimator::K2  ? own * own / 2
-                       : gate.estimator == Estimator::K3
-                           ? (own > 1000 ? inf : naive_loss::exp_less_line(own))
-                           : std::fabs(std::expm1(own)));
+    for (const int t : tokens)
+      row_advantage[static_cast<std::size_t>(i)] +=
+          advantage(d.at(i, t)) / static_cast<real>(tokens.size());
+  }
+  for (const std::vector<std::size_t>& share : shares(gate.statistic, d, gate.groups)) {
+    std::vector<real> values;
+    real size = 0;
+    for (const std::size_t k : share) {
+      const auto [left, right] = sides(gate.pair, d, k);
+      values.push_back(estimate(gate, left, right));
       size += std::isfinite(values.back()) ? std::fabs(values.back()) : 0;
-      row_advantage += advantage(t) / static_cast<real>(tokens.size());
     }
     if (gate.statistic != Statistic::Token)
-      values.assign(tokens.size(), statistic(gate.statistic, values, gate.count_eps));
-    for (std::size_t n = 0; n < tokens.size(); ++n) {
-      const int t = tokens[n];
+      values.assign(share.size(), reduced(gate.statistic, values, gate.count_eps));
+    for (std::size_t n = 0; n < share.size(); ++n) {
+      const std::size_t k = share[n];
+      const auto [left, right] = sides(gate.pair, d, k);
+      const real x = bounded(gate.clamp, left - right);
       const real value = gate.estimator == Estimator::Ratio ? std::exp(values[n]) : values[n];
       const bool out = value < gate.min || value > gate.max || (bounds && std::isnan(value));
-      const real a = gate.advantage == GateAdvantage::Row ? row_advantage : advantage(t);
-      const bool harmful = gate.when == When::Always ? true
-                           : gate.when == When::NegativeAdvantage
-                               ? a < 0
-                               : a * x[n] > 0 || std::isnan(x[n]);
-      decision.weight[d.at(i, t)] = out && harmful ? 0 : 1;
-      // Sums of at most 9 doubles and one exponential: their error is below 64 2^-53 times the sum
-      // of the absolute terms.
-      const real near = 64 * tolerance::unit * (1 + std::fabs(value)) * (1 + size);
+      const real a = gate.advantage == GateAdvantage::Row
+                         ? row_advantage[k / static_cast<std::size_t>(d.width)]
+                         : advantage(k);
+      const bool harmful = gate.when == When::Always              ? true
+                           : gate.when == When::NegativeAdvantage ? a < 0
+                                                                  : a * x > 0 || std::isnan(x);
+      decision.weight[k] = out && harmful ? 0 : 1;
+      // Sums of at most 54 doubles and a few elementary functions: their error is below 256 2^-53
+      // times the sum of the absolute terms, and that of the quotient of probabilities near 1 below
+      // its condition number, at most 1e4 here.
+      const real near = 256 * tolerance::unit * (1 + std::fabs(value)) * (1 + size);
       for (const real bound : {static_cast<real>(gate.min), static_cast<real>(gate.max)})
         decision.unsure =
             decision.unsure || (std::isfinite(value) && std::fabs(value - bound) <= near);
@@ -277,26 +377,42 @@ Decision decide(const prepass::Gate& gate, const Data& d) {
 
 Decision decide(const prepass::Importance& pass, const Data& d) {
   Decision decision = ones(d);
-  for (int i = 0; i < d.rows; ++i) {
-    const std::vector<int> tokens = valid_tokens(d, i);
+  for (const std::vector<std::size_t>& share : shares(pass.statistic, d, pass.groups)) {
     std::vector<real> x;
     real size = 0;
-    for (const int t : tokens) {
-      const std::size_t k = d.at(i, t);
-      x.push_back(static_cast<real>(d.old_logp.empty() ? d.logp[k] : d.old_logp[k]) -
-                  d.rollout_logp[k]);
+    for (const std::size_t k : share) {
+      const auto [left, right] = sides(pass.pair, d, k);
+      x.push_back(bounded(pass.token_clamp, left - right));
       size += std::isfinite(x.back()) ? std::fabs(x.back()) : 0;
     }
     if (pass.statistic != Statistic::Token)
-      x.assign(tokens.size(), statistic(pass.statistic, x, pass.count_eps));
-    for (std::size_t n = 0; n < tokens.size(); ++n) {
+      x.assign(share.size(), reduced(pass.statistic, x, pass.count_eps));
+    for (std::size_t n = 0; n < share.size(); ++n) {
       const real weight = bounded(pass.clip, std::exp(bounded(pass.clamp, x[n])));
-      decision.weight[d.at(i, tokens[n])] = std::isnan(x[n]) || std::isinf(weight) ? 0 : weight;
+      decision.weight[share[n]] = std::isnan(x[n]) || std::isinf(weight) ? 0 : weight;
     }
     // An error of x is a relative error of e^x: one rounding for each token and for its place in
-    // the sum, and two more in exp.
-    decision.error = std::fmax(decision.error, tolerance::unit * (4 + 16 * size));
+    // the sum, and a few more in exp and log.
+    decision.error = std::fmax(decision.error, tolerance::unit * (8 + 16 * size));
   }
+  return decision;
+}
+
+/// `d` has the weights that the pre-passes before this one left.
+Decision decide(const prepass::MeanOne& pass, const Data& d) {
+  Decision decision = ones(d);
+  real sum = 0, count = 0;
+  for (int i = 0; i < d.rows; ++i) {
+    const std::vector<int> tokens = valid_tokens(d, i);
+    real of_row = 0;
+    for (const int t : tokens) of_row += d.weights.empty() ? 1 : d.weights[d.at(i, t)];
+    const auto n = static_cast<real>(tokens.size());
+    if (tokens.empty()) continue;
+    sum += pass.of == prepass::MeanOf::Rows ? of_row / n : of_row;
+    count += pass.of == prepass::MeanOf::Rows ? 1 : n;
+  }
+  if (sum > 0) decision.weight.assign(d.logp.size(), count / sum);
+  decision.error = 64 * tolerance::unit;  // at most 54 weights are added
   return decision;
 }
 
@@ -331,6 +447,7 @@ Prepared expected(const Data& d, const Passes&... passes) {
   p.weights = given(d.weights), p.kl_weights = given(d.kl_weights);
   const auto weigh = [&](const auto& pass) {
     if (pass.reach != Reach::Surrogate && pass.reach != Reach::SurrogateAndKl) return;
+    left.weights.assign(p.weights.begin(), p.weights.end());
     const Decision decision = decide(pass, left);
     for (std::size_t k = 0; k < left.mask.size(); ++k) {
       p.weights[k] *= decision.weight[k];
@@ -530,20 +647,27 @@ Reach random_reach(Random& random) {
 /// one bound or none.
 void set_bounds(Random& random, prepass::Gate& gate, double spread) {
   const double a = spread * random.uniform(), b = a + spread * (0.05 + random.uniform());
-  const bool square = gate.estimator == Estimator::K2 || gate.estimator == Estimator::K3;
-  gate.min = square ? a * a / 2 : gate.estimator == Estimator::TotalVariation ? a : a - spread / 2;
-  gate.max = square ? b * b / 2 : gate.estimator == Estimator::TotalVariation ? b : b - spread / 2;
+  const bool square =
+      gate.estimator == Estimator::K2 || gate.estimator == Estimator::K3 ||
+      gate.estimator == Estimator::ReverseK3 || gate.estimator == Estimator::BinaryKl ||
+      gate.estimator == Estimator::ReverseBinaryKl || gate.estimator == Estimator::SignedBinaryKl;
+  const bool positive = gate.estimator == Estimator::RatioDeviation ||
+                        gate.estimator == Estimator::BinaryTotalVariation;
+  gate.min = square ? a * a / 2 : positive ? a : a - spread / 2;
+  gate.max = square ? b * b / 2 : positive ? b : b - spread / 2;
   if (gate.estimator == Estimator::Ratio)
     gate.min = std::exp(gate.min), gate.max = std::exp(gate.max);
   const int open = random.below(8);
   if (open < 2) gate.min = -inf;
   if (open == 1 || open == 2) gate.max = inf;
 }
-prepass::Gate random_gate(Random& random, double spread) {
+prepass::Gate random_gate(Random& random, const Case& c, double spread) {
   prepass::Gate gate;
-  gate.estimator = static_cast<Estimator>(random.below(5));
+  gate.estimator = static_cast<Estimator>(random.below(11));
   gate.pair = static_cast<Pair>(random.below(3));
-  gate.statistic = static_cast<Statistic>(random.below(4));
+  gate.statistic = static_cast<Statistic>(random.below(13));
+  gate.groups = gdpo::view(c.groups);
+  gate.eps = random.pick({0.0, 1e-8, 1e-3});
   gate.when = static_cast<When>(random.below(3));
   gate.advantage = static_cast<GateAdvantage>(random.below(2));
   set_bounds(random, gate, spread);
@@ -552,9 +676,11 @@ prepass::Gate random_gate(Random& random, double spread) {
   gate.reach = random_reach(random);
   return gate;
 }
-prepass::Importance random_importance(Random& random) {
+prepass::Importance random_importance(Random& random, const Case& c) {
   prepass::Importance pass;
-  pass.statistic = static_cast<Statistic>(random.below(4));
+  pass.statistic = static_cast<Statistic>(random.below(13));
+  pass.pair = static_cast<Pair>(random.below(3));
+  pass.groups = gdpo::view(c.groups);
   pass.clamp = random.pick({gdpo::Bounds{}, gdpo::Bounds{-10, 10}, gdpo::Bounds{-0.2, 0.1}});
   pass.clip = random.pick({gdpo::Bounds{}, gdpo::Bounds{-inf, 2}, gdpo::Bounds{0.5, 1.4}});
   pass.count_eps = random.pick({0.0, 1e-8, 0.5});
@@ -610,19 +736,19 @@ TEST_CASE("TopEntropy: the interpolated quantile of the valid tokens, or a given
 
 TEST_CASE("Gate: every estimator, pair, statistic, occasion and advantage", "[prepass]") {
   int open = 0, closed = 0;
-  for (int combination = 0; combination < 5 * 3 * 4 * 3 * 2; ++combination) {
-    for_each_case(10000 + 8 * static_cast<std::uint64_t>(combination), 6, 0.1,
+  for (int combination = 0; combination < 11 * 3 * 13 * 3 * 2; ++combination) {
+    for_each_case(100000 + 2 * static_cast<std::uint64_t>(combination), 2, 0.1,
                   [&](Random& random, const Case& c, double spread, auto s) -> std::string {
-                    prepass::Gate gate = random_gate(random, spread);
+                    prepass::Gate gate = random_gate(random, c, spread);
                     int rest = combination;
                     const auto next = [&rest](int options) {
                       const int option = rest % options;
                       rest /= options;
                       return option;
                     };
-                    gate.estimator = static_cast<Estimator>(next(5));
+                    gate.estimator = static_cast<Estimator>(next(11));
                     gate.pair = static_cast<Pair>(next(3));
-                    gate.statistic = static_cast<Statistic>(next(4));
+                    gate.statistic = static_cast<Statistic>(next(13));
                     gate.when = static_cast<When>(next(3));
                     gate.advantage = static_cast<GateAdvantage>(next(2));
                     set_bounds(random, gate, spread);
@@ -640,7 +766,43 @@ TEST_CASE("Gate: every estimator, pair, statistic, occasion and advantage", "[pr
 
 TEST_CASE("Importance: every statistic, clamp and clip", "[prepass]") {
   for_each_case(30001, 2000, 0.1, [](Random& random, const Case& c, double, auto s) -> std::string {
-    return has_rollout(c) ? wrong<decltype(s)>(random, c, random_importance(random)) : "";
+    const prepass::Importance pass = random_importance(random, c);
+    if (pass.pair == Pair::Mismatch && !has_rollout(c)) return "";
+    return wrong<decltype(s)>(random, c, pass);
+  });
+}
+
+TEST_CASE("MeanOne: the weights that earlier pre-passes left get the mean 1", "[prepass]") {
+  for_each_case(60001, 600, 0, [](Random& random, const Case& c, double spread, auto s) {
+    using S = decltype(s);
+    prepass::Importance importance = random_importance(random, c);
+    importance.pair = Pair::Update;
+    prepass::Gate gate = random_gate(random, c, spread);
+    gate.pair = Pair::Update;
+    const prepass::MeanOne mean{random.pick({prepass::MeanOf::Tokens, prepass::MeanOf::Rows}),
+                                random.pick({Reach::Surrogate, Reach::SurrogateAndKl})};
+    const std::string text = wrong<S>(random, c, importance, gate, mean);
+    return text.empty() ? wrong<S>(random, c, mean) : text;
+  });
+}
+
+TEST_CASE("a chain decides what its parts decide one after the other", "[prepass]") {
+  for_each_case(70001, 300, 0.1, [](Random& random, const Case& c, double spread, auto s) {
+    using S = decltype(s);
+    using Chain = prepass::Chain<prepass::Importance, prepass::Gate, prepass::MeanOne>;
+    Chain chain;
+    chain.first = random_importance(random, c), chain.first.pair = Pair::Update;
+    chain.rest.first = random_gate(random, c, spread), chain.rest.first.pair = Pair::Update;
+    chain.rest.rest.first.of = random.pick({prepass::MeanOf::Tokens, prepass::MeanOf::Rows});
+    const prepass::TopEntropy top = random_top(random);
+    const Stored<S> stored(c, false);
+    gdpo::PrepassMemory<S> memory;
+    const Prepared one = read(c, gdpo::prepare(stored.batch, memory, top, chain), false);
+    const Prepared apart = read(c,
+                                gdpo::prepare(stored.batch, memory, top, chain.first,
+                                              chain.rest.first, chain.rest.rest.first),
+                                false);
+    return changed(one, apart);
   });
 }
 
@@ -652,9 +814,9 @@ TEST_CASE("several pre-passes: those of the mask first, the others on what is le
         const prepass::Overlong overlong{gdpo::view(c.data.truncated), random_reach(random)};
         const prepass::DegenerateGroups degenerate{
             gdpo::view(c.degenerate), random.pick({Reach::None, random_reach(random)})};
-        const prepass::Gate gate = random_gate(random, spread),
-                            second = random_gate(random, spread);
-        const prepass::Importance importance = random_importance(random);
+        const prepass::Gate gate = random_gate(random, c, spread),
+                            second = random_gate(random, c, spread);
+        const prepass::Importance importance = random_importance(random, c);
         const prepass::TopEntropy top = random_top(random);
         std::string text = wrong<S>(random, c, importance, gate, overlong);
         if (text.empty())
@@ -683,14 +845,18 @@ TEST_CASE("a permutation of the rows permutes what pre-passes decide", "[prepass
           for (int t = 0; t < c.data.width; ++t) {
             const std::size_t into = c.data.at(i, t), of = c.data.at(order[to], t);
             moved.data.mask[into] = c.data.mask[of];
+            if (!c.data.segments.empty()) moved.data.segments[into] = c.data.segments[of];
             for (const auto array : token_arrays) {
               if (!(c.data.*array).empty()) (moved.data.*array)[into] = (c.data.*array)[of];
             }
           }
         }
-        const prepass::Gate gate = random_gate(random, spread);
-        const prepass::Importance importance = random_importance(random);
+        prepass::Gate gate = random_gate(random, c, spread);
+        prepass::Importance importance = random_importance(random, c);
         const prepass::TopEntropy top = random_top(random);
+        // Sums over groups are taken in the order of the rows, so their last bits may change.
+        gate.statistic = static_cast<Statistic>(random.below(9));
+        importance.statistic = static_cast<Statistic>(random.below(9));
         const auto run = [&](const Case& x) {
           const Stored<S> stored(x, false);
           gdpo::PrepassMemory<S> memory;

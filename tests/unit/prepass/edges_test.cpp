@@ -296,7 +296,7 @@ TEST_CASE("Gate: closed intervals, and what is infinite is off", "[prepass]") {
   CHECK(x.weights_of(gate) == Numbers(6, 1.0));
   gate.clamp = {};
 
-  gate.estimator = Estimator::TotalVariation;
+  gate.estimator = Estimator::RatioDeviation;
   gate.max = 1 - std::exp(-0.5);  // |e^x - 1| at x = -0.5; at 0.5 it is larger
   CHECK(x.weights_of(gate)[0] == 0);
   CHECK(x.weights_of(gate)[3] == 1);
@@ -351,7 +351,7 @@ TEST_CASE("Gate: occasions", "[prepass]") {
   x.old = {-1, -1, -1, -1, -1, -1};
   x.logp = {-0.5, -1.5, -1, -0.5, -1.5, -1};  // logp - old: .5 -.5 0 .5 -.5 0
   x.per_token = {1, 1, 1, -1, -1, 0};
-  prepass::Gate gate = gate_of(Estimator::TotalVariation, Pair::Update, Statistic::Token);
+  prepass::Gate gate = gate_of(Estimator::RatioDeviation, Pair::Update, Statistic::Token);
   gate.max = 0.1;
   CHECK(x.weights_of(gate) == Numbers{0, 0, 1, 0, 0, 1});
   gate.when = When::Outward;

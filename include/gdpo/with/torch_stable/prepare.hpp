@@ -11,8 +11,9 @@ namespace detail {
 
 /// A pre-pass that is chosen at run time.
 struct AnyPrepass {
-  std::variant<prepass::Importance, prepass::Gate, prepass::Overlong, prepass::DegenerateGroups,
-               prepass::TopEntropy, prepass::SecondMoment, prepass::Covariance, prepass::FutureKl>
+  std::variant<prepass::Importance, prepass::Gate, prepass::MeanOne, prepass::Overlong,
+               prepass::DegenerateGroups, prepass::TopEntropy, prepass::SecondMoment,
+               prepass::Covariance, prepass::FutureKl>
       chosen;
   Reach reach = Reach::None;            ///< That of the pre-pass; None: there is none.
   double* entropy_threshold = nullptr;  ///< Where TopEntropy leaves its threshold.
@@ -35,28 +36,57 @@ struct AnyPrepass {
   }
 };
 
-/// The pre-pass of that line: "overlong", "degenerate_groups", "top_entropy" followed by a blank
-/// and the quantile, or one of runtime::prepass; settings may follow.
-inline AnyPrepass any_prepass(const std::string& line, const Column& truncated,
-                              const Column& degenerate, double& threshold) {
+/// The columns that pre-passes have as members.
+struct PrepassColumns {
+  Column truncated, degenerate, groups;
+};
+
+/// The first n pre-passes as a tuple.
+template <std::size_t n, std::size_t... i>
+auto as_tuple(const std::vector<AnyPrepass>& any, std::index_sequence<i...>) {
+  return std::tie(any[i]...);
+}
+template <std::size_t n>
+auto as_tuple(const std::vector<AnyPrepass>& any) {
+  return as_tuple<n>(any, std::make_index_sequence<n>{});
+}
+
+/// Binds the columns of a pre-pass that has some.
+template <class Pass>
+void bind_columns(Pass& pass, const PrepassColumns& columns) {
+  if constexpr (std::is_same_v<Pass, prepass::Overlong>) pass.truncated = columns.truncated;
+  if constexpr (std::is_same_v<Pass, prepass::DegenerateGroups>)
+    pass.degenerate = columns.degenerate;
+  if constexpr (std::is_same_v<Pass, prepass::Importance> || std::is_same_v<Pass, prepass::Gate>)
+    pass.groups = columns.groups;
+}
+
+/// Adds the pre-passes of that line to `chosen`, the parts of a chain one by one. A line is
+/// "overlong", "degenerate_groups", "top_entropy" followed by a blank and the quantile, or one of
+/// runtime::prepass; settings may follow.
+inline void add_prepass(const std::string& line, const PrepassColumns& columns, double& threshold,
+                        std::vector<AnyPrepass>& chosen) {
   constexpr const char* function = "gdpo::prepare";
-  AnyPrepass any;
-  any.entropy_threshold = &threshold;
   runtime::detail::Words next{line};
   const std::string name(next());
   const auto choose = [&](auto pass, std::string_view word) {
     runtime::detail::apply_settings(function, pass, word, next, {nullptr, pass.name});
-    any.chosen = pass, any.reach = pass.reach;
+    std::apply(
+        [&](auto... parts) {
+          const auto add = [&](auto& part) {
+            bind_columns(part, columns);
+            AnyPrepass any;
+            any.chosen = part, any.reach = part.reach, any.entropy_threshold = &threshold;
+            chosen.push_back(any);
+          };
+          (add(parts), ...);
+        },
+        gdpo::detail::parts_of(pass));
   };
   if (name == "overlong") {
-    prepass::Overlong pass;
-    pass.truncated = truncated;
-    choose(pass, next());
+    choose(prepass::Overlong{}, next());
   } else if (name == "degenerate_groups") {
-    prepass::DegenerateGroups pass;
-    pass.degenerate = degenerate;
-    pass.reach = Reach::Mask;
-    choose(pass, next());
+    choose(prepass::DegenerateGroups{{}, Reach::Mask}, next());
   } else if (name == "top_entropy") {
     prepass::TopEntropy pass;
     const std::string_view word = next();
@@ -67,27 +97,29 @@ inline AnyPrepass any_prepass(const std::string& line, const Column& truncated,
   } else {
     std::visit([&](const auto& pass) { choose(pass, next()); }, runtime::prepass(name));
   }
-  return any;
 }
 
 template <class S>
 std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::string>& passes,
-                                                      const Array& degenerate,
+                                                      const Array& degenerate, const Array& groups,
                                                       GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::prepare";
-  constexpr std::size_t most = 4;
-  if (passes.size() > most) {
-    contract::fail(function, "passes", contract::text(static_cast<index_t>(passes.size())),
-                   "at most 4 pre-passes");
-  }
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
-  const Column flags = column(function, "degenerate", degenerate);
+  const PrepassColumns columns{batch.truncated, column(function, "degenerate", degenerate),
+                               column(function, "groups", groups)};
   double threshold = math::infinity;
-  AnyPrepass any[most];
-  for (std::size_t k = 0; k < passes.size(); ++k)
-    any[k] = any_prepass(passes[k], batch.truncated, flags, threshold);
+  std::vector<AnyPrepass> any;
+  for (const std::string& line : passes) add_prepass(line, columns, threshold, any);
+  constexpr std::size_t most = 12;
+  if (any.size() > most) {
+    contract::fail(function, "passes", contract::text(static_cast<index_t>(any.size())),
+                   "at most 12 pre-passes, a chain being as many as it has parts");
+  }
+  any.resize(most);
   PrepassMemory<S> memory;
-  const TokenBatch<S> prepared = gdpo::prepare(batch, memory, any[0], any[1], any[2], any[3]);
+  const TokenBatch<S> prepared =
+      std::apply([&](const auto&... pass) { return gdpo::prepare(batch, memory, pass...); },
+                 as_tuple<most>(any));
 
   // The arrays in the shape of the batch, dense, and all 1 where nothing has been decided.
   const gdpo::detail::TokenLayout layout =
@@ -125,14 +157,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
 
 /// What an operator of this name declares.
 inline constexpr const char* prepare_schema =
-    "prepare(str[] passes, Tensor? degenerate=None, " GDPO_TORCH_SCHEMA
+    "prepare(str[] passes, Tensor? degenerate=None, Tensor? groups=None, " GDPO_TORCH_SCHEMA
     ") -> (Tensor, Tensor, Tensor, Tensor)";
 /// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
 /// of the loss.
 ///
-/// `passes`: at most 4. Lines of runtime::configured_prepass, such as "trl::token_truncate";
+/// `passes`: at most 12, parts of chains counted. Lines of runtime::configured_prepass, such as "trl::token_truncate";
 /// "overlong" drops the rows of `truncated` from the counts, "degenerate_groups" those of the
-/// column `degenerate`, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other
+/// column `degenerate`, `groups` is the column of a statistic over groups, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other
 /// arguments are the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate and KL terms,
@@ -141,13 +173,14 @@ inline constexpr const char* prepare_schema =
 /// names.
 inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string>& passes,
                                                           const Array& degenerate,
+                                                          const Array& groups,
                                                           GDPO_TORCH_PARAMETERS) {
   const auto is_double = [](const Array& array) {
     return array && array->scalar_type() == ScalarType::Double;
   };
   const auto run = is_double(logp) || is_double(old_logp) ? detail::prepare_of<double>
                                                           : detail::prepare_of<float>;
-  return run(passes, degenerate, GDPO_TORCH_NAMES);
+  return run(passes, degenerate, groups, GDPO_TORCH_NAMES);
 }
 
 }  // namespace torch_stable

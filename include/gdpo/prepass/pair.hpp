@@ -1,0 +1,91 @@
+#pragma once
+// Pair: which two policies a correction compares, and the difference of their log-probs.
+#include <gdpo/loss/map.hpp>
+#include <gdpo/prepass/args.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace prepass {
+
+/// Which two policies are compared, as the difference x of a token's log-probs in nats.
+///
+/// `old` is TokenBatch::old_logp, or logp where the batch has none.
+enum class Pair {
+  Mismatch,  ///< x = old - rollout: one policy, as the trainer and as the sampling engine see it.
+  Update,    ///< x = logp - old: what the updates since have changed.
+  Drift      ///< x = logp - rollout: both; x = logp - old where the batch has no rollout_logp.
+};
+/// The enumerators of Pair with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Pair) {
+  using E = Enumerator<Pair>;
+  return std::array{E{"mismatch", Pair::Mismatch}, E{"update", Pair::Update},
+                    E{"drift", Pair::Drift}};
+}
+
+/// What a token means whose rollout_logp is NaN, because the sampling engine has given none.
+///
+/// NonFiniteInputs::rollout_logp counts these tokens in either case.
+enum class MissingRollout {
+  /// It is dropped, and where the statistic is one number per row, the row is.
+  Drop,
+  /// The two policies do not differ at it: its log ratio is 0, so it has weight 1 and enters
+  /// the statistic of its row as 0 (TRL since 1.11.0).
+  NoDifference
+};
+/// The enumerators of MissingRollout with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(MissingRollout) {
+  using E = Enumerator<MissingRollout>;
+  return std::array{E{"drop", MissingRollout::Drop},
+                    E{"no_difference", MissingRollout::NoDifference}};
+}
+
+}  // namespace prepass
+
+namespace detail {
+
+/// The log-probs of one token under the two policies of a pair, and their difference.
+struct Difference {
+  double left, right;  ///< In nats: x = left - right, before any bound.
+  double x;
+};
+
+/// The two policies of a pair, in the arrays of one row. Both are null in a row without tokens.
+template <class S>
+struct PairOfRow {
+  const S *left, *right;
+  const S* missing;  ///< Where NaN means that the two do not differ; null: nowhere.
+
+  GDPO_INLINE Difference operator()(index_t t) const {
+    const auto a = static_cast<double>(left[t]), b = static_cast<double>(right[t]);
+    if (missing && math::is_nan(missing[t])) return {a, a, 0.0};
+    return {a, b, a - b};
+  }
+};
+
+/// The pair of a row whose arrays are there (need_pair).
+template <class S>
+PairOfRow<S> pair_of(prepass::Pair pair, prepass::MissingRollout missing, const TokenRow<S>& row) {
+  using prepass::Pair;
+  const S* old = row.old_logp ? row.old_logp : row.logp;
+  const bool of_rollout = pair != Pair::Update && row.rollout_logp;
+  return {
+      pair == Pair::Mismatch ? old : row.logp, of_rollout ? row.rollout_logp : old,
+      of_rollout && missing == prepass::MissingRollout::NoDifference ? row.rollout_logp : nullptr};
+}
+
+/// Throws unless the batch has the log-probs that a pair compares. `name` is the pre-pass.
+inline void need_pair(prepass::Pair pair, bool has_logp, bool has_old, bool has_rollout,
+                      const char* name) {
+  if (pair == prepass::Pair::Mismatch && !has_rollout) {
+    contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
+                   contract::Text("the sampling policy's log-probs, because of ") + name +
+                       " on Pair::Mismatch");
+  }
+  if ((pair == prepass::Pair::Mismatch && has_old) || has_logp) return;
+  contract::fail(
+      "gdpo::prepare", "batch.logp", "no array",
+      contract::Text("the log-probs of the policy being trained, because of ") + name +
+          (pair == prepass::Pair::Mismatch ? " without batch.old_logp" : " on this pair"));
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE
