@@ -10,12 +10,17 @@
 ///     DegenerateGroups    0 in rows of groups without a signal                    None
 ///     TopEntropy          [entropy >= quantile of the batch] (2506.01939)         Surrogate
 ///     Importance          clip(exp(old_logp - rollout_logp))                      Surrogate
-///     Gate                [min <= ratio, KL or total variation <= max]            Surrogate
+///     Gate                [min <= ratio, KL or probability difference <= max]     Surrogate
+///     MeanOne             1 / mean of the weights so far                          Surrogate
 ///     SecondMoment        [among those whose mean (rollout - old)^2 < threshold]  Mask
 ///     Covariance          [A and logp vary together as much as allowed]           Surrogate
 ///     FutureKl            clip(exp(decayed sum of this and later log ratios))     Surrogate
 ///
-/// Its member `reach` says what the weight acts on:
+/// A correction of a trainer is a value of these: `statistic` (token, or product, mean, geometric
+/// mean or largest of a segment, row or group), `pair` (old and rollout, logp and old, logp and
+/// rollout), `estimator`, bounds, `when`. Chain puts several into one value: a weight and a mask.
+///
+/// `reach` says what the weight acts on:
 ///
 ///     Reach::None             nothing, the pre-pass is off
 ///     Reach::Surrogate        TokenBatch::weights *= u
@@ -58,28 +63,29 @@
 ///
 ///     Overlong, DegenerateGroups   a column of flags (B) as their member; not 0: drop the row
 ///     TopEntropy                   entropies (tokens, nats)
-///     Importance                   rollout_logp, and old_logp or else logp
-///     Gate, Pair::Mismatch         the same
-///     Gate, Pair::Update, Drift    logp
+///     Pair::Mismatch               rollout_logp, and old_logp or else logp
+///     Pair::Update, Drift          logp
+///     Statistic::Group...          a column of ids (B) as the member `groups`
 ///     Gate, not When::Always       advantages or token_advantages too
-///     SecondMoment                 as Importance
+///     SecondMoment                 as Pair::Mismatch
 ///     Covariance, FutureKl         logp, advantages or token_advantages; old_logp if there is one
 ///
 /// The result points into `memory`, which must outlive it. The next call with that memory
 /// overwrites it, and the old result is then refused.
 ///
 /// **Cost.** Linear in the tokens for each pre-pass (TopEntropy and Covariance: on average;
-/// SecondMoment sorts), on the calling thread. No allocation after a first call of the same shape.
+/// SecondMoment sorts), on the calling thread. No allocation after a first call of the same shape,
+/// but for statistics of groups.
 ///
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
-/// missing arrays. Data never throws: a NaN drops the token in Importance, SecondMoment, TopEntropy,
-/// and in a Gate that has bounds; Covariance does not pick it, and in FutureKl it adds nothing. The metrics of the loss count the values of rollout_logp that are not
-/// finite.
+/// missing arrays. Data never throws: a NaN drops the token in Importance, SecondMoment and
+/// TopEntropy, and in a Gate that has bounds; Covariance does not pick it, and in FutureKl it adds
+/// nothing. The metrics of the loss count the values of rollout_logp that are not finite.
 ///
-/// **Read on.** prepass/drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp,
-/// second_moment.hpp, covariance.hpp and future_kl.hpp: settings.
-/// prepass/args.hpp: a pre-pass of your own. presets/trl.hpp and ms_swift.hpp: rollout corrections
-/// of the trainers.
+/// **Read on.** prepass/pair.hpp, estimator.hpp and statistic.hpp: the axes of a correction.
+/// drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp, mean_one.hpp, chain.hpp,
+/// second_moment.hpp, covariance.hpp and future_kl.hpp: settings. args.hpp: a pre-pass of your own.
+/// presets/trl.hpp, ms_swift.hpp, ...: rollout corrections of the trainers.
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/covariance.hpp>
 #include <gdpo/prepass/drop_rows.hpp>

@@ -197,7 +197,8 @@ std::string text(const gdpo::level::SequenceToken<Map, Statistic>& level) {
 }
 
 std::string text(const gdpo::surrogate::Ratio& s) {
-  std::string clip = number(s.low);
+  const bool none = gdpo::math::is_inf(s.low) && gdpo::math::is_inf(s.high);
+  std::string clip = none ? "none" : number(s.low);
   if (s.high != s.low) clip += " / " + number(s.high);
   if (!gdpo::math::is_inf(s.delta)) append(clip, "delta " + number(s.delta));
   if (!gdpo::math::is_inf(s.dual)) append(clip, "dual " + number(s.dual));
@@ -252,9 +253,12 @@ std::string clip(const Surrogate& surrogate, const Factors& factors) {
 
 template <class Estimator>
 std::string text(const gdpo::Kl<Estimator, gdpo::kl::Direct>& kl) {
-  constexpr bool k1 = std::is_same_v<Estimator, gdpo::kl::K1>;
-  static_assert(k1 || std::is_same_v<Estimator, gdpo::kl::K3>);
-  std::string term = (k1 ? "K1 " : "") + number(kl.beta);
+  constexpr bool k1 = std::is_same_v<Estimator, gdpo::kl::K1>,
+                 absolute = std::is_same_v<Estimator, gdpo::kl::Abs>;
+  static_assert(k1 || absolute || std::is_same_v<Estimator, gdpo::kl::K3>);
+  std::string term = (k1 ? "K1 " : absolute ? "Abs " : "") + number(kl.beta);
+  if (kl.against != gdpo::Against::Ref)
+    term += std::string(" against `") + gdpo::detail::word_of(kl.against) + "`";
   append(term, within("log ratio", kl.input));
   append(term, within("value", kl.output));
   return term;
@@ -312,6 +316,7 @@ std::string text(gdpo::Reach r) {
   return r == gdpo::Reach::None             ? "nothing"
          : r == gdpo::Reach::Surrogate      ? "surrogate"
          : r == gdpo::Reach::SurrogateAndKl ? "surrogate and KL"
+         : r == gdpo::Reach::Kl             ? "KL"
                                             : "surrogate, KL and counts";
 }
 Row cells(const gdpo::prepass::Importance& p) {
@@ -326,6 +331,25 @@ Row cells(const gdpo::prepass::Gate& p) {
   append(bounds, within("log ratio", p.clamp));
   append(bounds, within("ratio", {p.min, p.max}));
   return {gives("mask", p.statistic), bounds, text(p.reach)};
+}
+
+Row cells(const gdpo::prepass::SecondMoment& p) {
+  return {"token mask (smallest squared log ratios)", "their mean below " + number(p.threshold),
+          text(p.reach)};
+}
+Row cells(const gdpo::prepass::Covariance& p) {
+  const bool top = p.pick == gdpo::prepass::CovariancePick::Top;
+  std::string bounds = "share " + number(p.share);
+  if (!top) append(bounds, within("covariance", {p.min, p.max}));
+  const std::string picks = top ? "the largest covariances" : "picks by covariance";
+  const bool kept = p.keep == gdpo::prepass::CovarianceKeep::Picked;
+  return {std::string("token mask (") + (kept ? "only " : "all but ") + picks + ")", bounds,
+          text(p.reach)};
+}
+Row cells(const gdpo::prepass::FutureKl& p) {
+  std::string bounds;
+  append(bounds, within("weight", p.clip));
+  return {"token weight (decayed sum of later log ratios)", bounds, text(p.reach)};
 }
 
 // ---- the page ----

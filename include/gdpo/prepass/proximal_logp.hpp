@@ -44,9 +44,9 @@ inline double proximal_logp_of(double logp, double rollout, double version, doub
 ///     v = the number of the policy that sampled the token; below 0: no policy did (a prompt)
 ///     alpha = (current - 1 - v) / (current - v);  0 where v < 0 or v >= current
 ///
-/// The proximal policy is the one before the current update, number current - 1. From v to `current`
-/// it is the share alpha of the way, and its log-prob is interpolated by `method`. A token of the
-/// last policy, v = current - 1, has alpha 0: its old_logp is rollout_logp.
+/// The proximal policy is the one before the current update, number current - 1. It is the share
+/// alpha of the way from v to `current`, and its log-prob is interpolated by `method`. A token of
+/// the last policy, v = current - 1, has alpha 0: its old_logp is rollout_logp.
 ///
 ///     const auto old = gdpo::proximal_logp(logp, rollout_logp, versions, step,
 ///                                          gdpo::ProximalMethod::LogLinear);

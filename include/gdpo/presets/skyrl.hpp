@@ -32,7 +32,7 @@ inline constexpr PolicyLoss<> clip_cov_loss{{}, {}, {0.0}, aggregate::token_sum(
 /// ppo_kl_coef |logp - old_logp| on the picks of the pre-pass `kl_cov`, without which it is on all
 /// tokens. ppo_kl_coef, kl.beta here, is 1.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::Abs>> kl_cov_loss{
-    {}, {1, math::infinity}, {1.0, Against::Old}, aggregate::token_sum()};
+    {}, {math::infinity, math::infinity}, {1.0, Against::Old}, aggregate::token_sum()};
 
 /// The picks of policy_loss_type="clip_cov": 2e-4 of the tokens (clip_cov.clip_ratio), at random
 /// among those with a covariance between 1 and 5 (clip_cov_lb, clip_cov_ub). Set `seed` anew in

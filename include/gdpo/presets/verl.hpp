@@ -137,7 +137,7 @@ inline constexpr PolicyLoss<> clip_cov_loss{{}, {}, clamped_kl, aggregate::token
 /// ppo_kl_coef |logp - old_logp| on the picks of the pre-pass `kl_cov`, without which it is on all
 /// tokens; loss_agg_mode="token-mean". ppo_kl_coef, kl.beta here, is 0.1.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::Abs>> kl_cov_loss{
-    {}, {1, math::infinity}, {0.1, Against::Old}, aggregate::token_mean()};
+    {}, {math::infinity, math::infinity}, {0.1, Against::Old}, aggregate::token_mean()};
 
 // The pre-passes of clip_cov and kl_cov look at the tokens of one call of prepare(), as verl at
 // those of a micro-batch.

@@ -109,7 +109,7 @@ const char* const mode =
     "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum";
 const char* const against = "ref | old | teacher | rollout";
 const char* const statistic = "token | sequence_mean | sequence_sum | sequence_max";
-const char* const reach = "none | surrogate | surrogate_and_kl | mask";
+const char* const reach = "none | surrogate | surrogate_and_kl | kl | mask";
 const char* const steps = "valid | row | row_reward_on_valid | turns";
 const char* const start = "zero | bias_corrected | first_value | after_first";
 const char* const ddof = "at least 0 (0: population)";
@@ -273,6 +273,24 @@ TEST_CASE("settings: pre-passes", "[fields]") {
            {{"quantile", unit},
             {"threshold", "a number (nats, or infinity: the batch's own quantile)"},
             {"reach", reach}});
+  settings(prepass::SecondMoment{}, {{"threshold", "more than 0 (infinity: off)"},
+                                     {"reach", reach},
+                                     {"missing", "drop | no_difference"}});
+  settings(prepass::Covariance{}, {{"pick", "between | top"},
+                                   {"keep", "rest | picked"},
+                                   {"share", unit},
+                                   {"min", number},
+                                   {"max", number},
+                                   {"low", "0 to 1 (infinity: off)"},
+                                   {"high", or_infinity},
+                                   {"seed", "at least 0"},
+                                   {"reach", reach}});
+  settings(prepass::FutureKl{}, {{"gamma", unit},
+                                 {"clip.lo", number},
+                                 {"clip.hi", number},
+                                 {"drop_above", "more than 0 (infinity: off)"},
+                                 {"safety", "more than 0 (infinity: off)"},
+                                 {"reach", reach}});
   settings(prepass::Overlong{}, {{"reach", reach}});
   settings(prepass::DegenerateGroups{}, {{"reach", reach}});
 }
