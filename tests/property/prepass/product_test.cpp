@@ -682,6 +682,7 @@ prepass::Importance random_importance(Random& random, const Case& c) {
   pass.pair = static_cast<Pair>(random.below(3));
   pass.groups = gdpo::view(c.groups);
   pass.clamp = random.pick({gdpo::Bounds{}, gdpo::Bounds{-10, 10}, gdpo::Bounds{-0.2, 0.1}});
+  pass.token_clamp = random.pick({gdpo::Bounds{}, gdpo::Bounds{-0.1, 0.05}});
   pass.clip = random.pick({gdpo::Bounds{}, gdpo::Bounds{-inf, 2}, gdpo::Bounds{0.5, 1.4}});
   pass.count_eps = random.pick({0.0, 1e-8, 0.5});
   pass.reach = random.pick({Reach::Surrogate, Reach::SurrogateAndKl});
