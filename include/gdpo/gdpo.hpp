@@ -22,6 +22,7 @@
 ///
 /// - gdpo/value.hpp: the critic's side of PPO: GAE, returns, the value loss.
 /// - gdpo/dist.hpp: the same over ranks: rows gathered, counts and metrics merged.
+/// - gdpo/mismatch.hpp: how far the sampling engine's log-probs are from the trainer's.
 /// - gdpo/diagnose.hpp: finds common mistakes of runs in the metrics and the report.
 /// - gdpo/with/eigen.hpp: Eigen objects as arguments and results.
 ///
@@ -62,6 +63,7 @@
 #include <gdpo/dist.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/mismatch.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/update.hpp>
 #include <gdpo/value.hpp>

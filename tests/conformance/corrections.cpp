@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "loss_settings.hpp"
+#include "mismatch.hpp"
 
 namespace conformance {
 namespace {
@@ -76,6 +77,7 @@ Handler corrections(Corrections mapping) {
       kept.data[k] = mask[k] != 0 && weights[k] != 0;
     }
     comparison.law(same, "other weights or another mask of the packed batch");
+    compare_correction(recorded, in, weights, comparison);
     if (recorded.expected.contains("weights")) {
       const Array wanted = array_of(recorded.expected.at("weights"));
       std::vector<unsigned char> stays = valid;  // a token that a gate took out has no weight

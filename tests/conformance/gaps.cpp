@@ -77,7 +77,6 @@ constexpr const char *kSapo = "another surrogate: SAPO's gate",
                      *kSft = "another loss: cross entropy and its mixtures",
                      *kNormal = "a factor of a batch: weights divided by their mean",
                      *kOfSampled = "a gate on the KL or total variation of sampled tokens",
-                     *kMetrics = "statistics of a correction that the library has no names for",
                      *kBaseline = "another baseline", *kGiven = "a baseline that is given",
                      *kDistill = "advantages from a teacher's log-probs",
                      *kTokenBaseline = "baselines of token positions";
@@ -153,7 +152,6 @@ const std::vector<Gap>& gaps() {
 
       {"unsloth_zoo", "loss", {"grpo_compute_loss"}, is("loss_type", {"sapo"}), kSapo},
       {"unsloth_zoo", "loss", {"grpo_compute_loss"}, is("loss_type", {"vespo"}), kVespo},
-      {"unsloth_zoo", "aggregate", {"grpo_rollout_mismatch_metrics"}, every, kMetrics},
       {"unsloth_zoo", "aggregate", {"grpo_entropy_bonus_weights"}, every, "an entropy coefficient"},
       {"unsloth_zoo",
        "logp",
@@ -184,7 +182,6 @@ const std::vector<Gap>& gaps() {
        {"compute_rollout_correction_weights"},
        has("rollout_is_batch_normalize"),
        kNormal},
-      {"verl", "aggregate", {"compute_offpolicy_metrics"}, every, kMetrics},
       {"verl", "advantage", {"compute_remax_outcome_advantage"}, every, kGiven},
       {"verl",
        "advantage",

@@ -6,6 +6,7 @@
 
 #include "corrections.hpp"
 #include "loss_settings.hpp"
+#include "mismatch.hpp"
 #include "releases.hpp"
 
 namespace conformance {
@@ -323,7 +324,6 @@ LossSetup swift_trainer_loss(Params& params, const Case& recorded) {
     comparison.metric("kl", run.result.metrics.kl.mean());
     clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, comparison);
     comparison.metric("clipping/cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
-    comparison.metric("rollout_correction/is_weight_mean", weights_of(run).mean);
     comparison.metric("fipo/influence_weight_mean", weights_of(run).mean);
   };
   return setup;
@@ -612,6 +612,7 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
     comparison.output("importance_sampling_ratio", weights);
   }
   setup.metrics(run, comparison);
+  compare_mismatch_of_loss(recorded, in, run.weights, comparison);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@
 // The runner only chooses presets and sets their members: every number is computed by the library.
 // advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp,
 // loss_presets.cpp and release_losses.cpp say which function is which preset; value.cpp (the
-// critic's side), kl.cpp, aggregate.cpp, corrections.cpp, batch_corrections.cpp and pid.cpp do
-// both.
+// critic's side), kl.cpp, aggregate.cpp, corrections.cpp, batch_corrections.cpp, mismatch.cpp and
+// pid.cpp do both.
 // Every loss is computed twice, padded and packed, and both must have the same bits. So must every
 // controller that is fed or stored in another way.
 //
@@ -82,6 +82,7 @@ int run(const Options& options) {
   add_release_losses(registry);
   add_corrections(registry);
   add_batch_corrections(registry);
+  add_mismatch(registry);
   add_values(registry);
   add_kl_estimates(registry);
   add_reductions(registry);

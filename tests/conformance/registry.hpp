@@ -48,6 +48,7 @@ void add_losses(Registry& registry);
 void add_release_losses(Registry& registry);
 void add_corrections(Registry& registry);
 void add_batch_corrections(Registry& registry);
+void add_mismatch(Registry& registry);
 void add_values(Registry& registry);
 void add_kl_estimates(Registry& registry);
 void add_reductions(Registry& registry);

@@ -1,0 +1,67 @@
+#pragma once
+// mismatch: how far the log-probs of the sampling engine are from the trainer's.
+#include <gdpo/mismatch/engine/mismatch_row.hpp>
+#include <gdpo/mismatch/keys.hpp>
+#include <gdpo/tokens/token_row.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// Measures how far `rollout_logp` is from `old_logp`, or from `logp` where the batch has none.
+///
+/// Only valid tokens are read, so a batch after prepare() gives the report of what its mask has
+/// left, with its weights; before prepare() that of all. A batch without weights has weights 1.
+/// completion_mask is compared with mask, for tokens that corrections have dropped.
+///
+/// `first_row`: the number of the batch's first row in the step, which places count from.
+///
+/// It runs on the calling thread and allocates room for one row. Errors: invalid_input for settings
+/// out of range, shapes that do not fit, and a batch without the arrays. Data never throws: tokens
+/// with a log-prob that is NaN or infinite are left out and counted.
+template <class S>
+MismatchReport mismatch(const TokenBatch<S>& batch, const MismatchSettings& settings = {},
+                        index_t first_row = 0) {
+  constexpr const char* function = "gdpo::mismatch";
+  detail::check_fields(function, "settings", settings);
+  const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
+  if (!batch.rollout_logp && layout.tokens > 0) {
+    contract::fail(function, "batch.rollout_logp", "no array", "the sampling policy's log-probs");
+  }
+  if (!batch.old_logp && !batch.logp && layout.tokens > 0) {
+    contract::fail(function, "batch.old_logp, batch.logp", "neither",
+                   "one of them, to compare with rollout_logp");
+  }
+  TokenBatch<S> read;  // the arrays that a row needs
+  read.old_logp = batch.old_logp ? batch.old_logp : batch.logp;
+  read.rollout_logp = batch.rollout_logp, read.weights = batch.weights, read.mask = batch.mask;
+  detail::RowScratch<S> scratch;
+  scratch.reserve(layout.longest);
+  const bool converts = batch.completion_mask && !batch.completion_mask.in_place();
+  std::vector<unsigned char> marks(converts ? static_cast<std::size_t>(layout.longest) : 0);
+
+  MismatchReport report;
+  report.settings = settings;
+  for (index_t i = 0; i < layout.rows; ++i) {
+    const TokenRow<S> row = detail::read_row(read, layout, i, {}, scratch);
+    const detail::RowSpan span = layout(i);
+    const unsigned char* completion =
+        batch.completion_mask
+            ? batch.completion_mask.row(span.row, span.begin, span.length, marks.data())
+            : nullptr;
+    detail::MismatchRow sums;
+    index_t masked = 0;
+    for (index_t t = 0; t < row.length; ++t) {
+      if (!row.valid(t)) {
+        masked += completion && completion[t] != 0;
+        continue;
+      }
+      sums.token(settings, first_row + i, t, static_cast<double>(row.old_logp[t]),
+                 static_cast<double>(row.rollout_logp[t]),
+                 row.weights ? static_cast<double>(row.weights[t]) : 1.0, row.weights != nullptr);
+    }
+    sums.finish(settings, first_row + i, masked);
+    detail::add_mismatch(report, sums);
+  }
+  return report;
+}
+
+GDPO_END_NAMESPACE
