@@ -101,6 +101,14 @@ void compare_correction(const Case& recorded, const TokenInputs& in,
     const MismatchReport report = mismatch_of(weighed, verl_settings(recorded, keys), comparison);
     compare_mismatch(report, keys, "rollout_corr/", comparison);
     comparison.metric("rollout_is_oob_ratio", report.weight_dropped());
+  } else if (recorded.source == "verl" && recorded.params.contains("rollout_rs")) {
+    TokenInputs weighed = in;
+    weighed.weights = weights;
+    const MismatchReport report =
+        mismatch_of(weighed, gdpo::mismatch_settings(MismatchKeys::Verl), comparison);
+    comparison.metric("rollout_rs_masked_fraction", report.weight_dropped());
+    comparison.metric("rollout_rs_seq_masked_fraction",
+                      gdpo::detail::mismatch_list::share(report.dropping_rows, report.rows));
   }
 }
 

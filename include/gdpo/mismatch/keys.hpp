@@ -58,8 +58,8 @@ inline double padded_std(const Source& s) {
 inline bool has_zeros(const Source& s) { return s.positions > static_cast<double>(s.r.scored); }
 
 /// Shares of rows whose product is above or below the bounds, where rows without a token have the
-/// product 0: verl takes the mean of a row's weights, which is 0 there, although it takes 1 for them
-/// in rollout_is_ratio_fraction_*.
+/// product 0: verl takes the mean of a row's weights, which is 0 there, although it takes 1 for
+/// them in rollout_is_ratio_fraction_*.
 inline double products_above(const Source& s) {
   const MismatchReport& r = s.r;
   const index_t empty = r.settings.row_high < 1 ? r.counted_rows - r.scored_rows : 0;
