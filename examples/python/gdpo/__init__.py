@@ -17,11 +17,12 @@ from ._constraint import PidLagrangian, PidStep
 from ._diagnose import Finding, diagnose
 from ._library import estimators, instruction_set, losses
 from ._logprobs import TokenLogprobs, token_logprobs
+from ._mismatch import Mismatch, mismatch
 from ._policy_loss import Metrics, PolicyLoss, count
 from ._prepare import Prepared, prepare, prepasses
 from ._settings import Setting, estimator_settings, loss_settings
 
-__all__ = ["Finding", "Metrics", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report",
-           "Setting", "TokenLogprobs", "advantages", "count", "diagnose", "estimator_settings",
-           "estimators", "instruction_set", "loss_settings", "losses", "prepare", "prepasses",
-           "token_logprobs"]
+__all__ = ["Finding", "Metrics", "Mismatch", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared",
+           "Report", "Setting", "TokenLogprobs", "advantages", "count", "diagnose",
+           "estimator_settings", "estimators", "instruction_set", "loss_settings", "losses",
+           "mismatch", "prepare", "prepasses", "token_logprobs"]

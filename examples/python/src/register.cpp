@@ -57,6 +57,9 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(merge_results_schema);
   library.def(report_map_schema);
   library.def(merge_reports_schema);
+  library.def(mismatch_schema);
+  library.def(merge_mismatch_schema);
+  library.def(mismatch_map_schema);
   library.def(diagnose_schema);
   library.def(pid_schema);
   library.def("instruction_set() -> str");
@@ -80,6 +83,9 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("merge_results", TORCH_BOX(&merge_results));
   library.impl("report_map", TORCH_BOX(&report_map));
   library.impl("merge_reports", TORCH_BOX(&merge_reports));
+  library.impl("mismatch", TORCH_BOX(&mismatch));
+  library.impl("merge_mismatch", TORCH_BOX(&merge_mismatch));
+  library.impl("mismatch_map", TORCH_BOX(&mismatch_map));
   library.impl("diagnose", TORCH_BOX(&diagnose));
   library.impl("pid", TORCH_BOX(&pid));
 }

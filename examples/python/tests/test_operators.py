@@ -162,7 +162,7 @@ def test_every_operator_is_checked():
     known = {"policy_loss", "policy_loss_forward", "policy_loss_from_logits",
              "policy_loss_from_logits_", "scaled", "scale_", "settings", "configure",
              "loss_over", "count", "token_logprobs", "token_logprobs_backward", "advantages",
-             "prepare", "names",
+             "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
              "instruction_set"}
     registered = {name.split("::")[1].split(".")[0]
@@ -176,7 +176,7 @@ def test_arrays_are_those_of_the_schema():
     assert tuple(names) == ("loss", "counts", "gradient", *ARRAYS)
     if hasattr(ops, "prepare"):
         names = [argument.name for argument in ops.prepare.default._schema.arguments]
-        assert tuple(names[2:]) == ARRAYS
+        assert tuple(names[3:]) == ARRAYS
 
 
 # torch.compile.

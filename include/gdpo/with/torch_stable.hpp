@@ -29,6 +29,7 @@
 #include <gdpo/with/torch_stable/from_logits.hpp>
 #include <gdpo/with/torch_stable/logprobs.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
+#include <gdpo/with/torch_stable/mismatch.hpp>
 #include <gdpo/with/torch_stable/pid.hpp>
 #include <gdpo/with/torch_stable/prepare.hpp>
 #include <gdpo/with/torch_stable/scale.hpp>

@@ -1,0 +1,97 @@
+"""The mismatch report: how far the sampling engine's log-probs are from the trainer's."""
+from typing import Dict, List, Optional
+
+import torch
+
+from ._library import ops, our_errors
+from ._policy_loss import batch_arrays
+
+
+class Mismatch:
+    """What `mismatch` measured: counts, exact sums and extremes with their places.
+
+    `report["k3_kl"]` is one number, and `names()` lists them: counts ("scored", "missing"), metrics
+    ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...) and extremes ("ratio_max", with
+    "ratio_max.row" and "ratio_max.token"). include/gdpo/mismatch.hpp has their formulas.
+    """
+
+    def __init__(self, data: torch.Tensor) -> None:
+        #: The report as bytes, uint8, about 8 kB: what ranks may gather before they merge.
+        self.data = data
+        self._numbers: Optional[Dict[str, float]] = None
+
+    def _all(self) -> Dict[str, float]:
+        if self._numbers is None:
+            self._numbers = self.to_dict()
+        return self._numbers
+
+    def names(self) -> List[str]:
+        """The names of the numbers."""
+        return list(self._all())
+
+    def keys(self) -> List[str]:
+        """The same, so that dict(report) has all numbers."""
+        return self.names()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._all()
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self:
+            raise KeyError(f"{name}: not among the names() of gdpo.Mismatch, such as k3_kl")
+        return self._all()[name]
+
+    def to_dict(self, keys: str = "", prefix: str = "", positions: int = 0) -> Dict[str, float]:
+        """The numbers, each name after `prefix`.
+
+        keys: whose, "verl" or "verl_sequence", "ms_swift" or "ms_swift_sequence", "nemo_rl",
+          "openrlhf", "skyrl", "trl", "unsloth"; the numbers are the trainer's if `mismatch` was
+          given the same. Empty: all numbers under the library's names.
+        positions: rows x width of the trainer's arrays, for SkyRL's numbers over padding.
+        """
+        with our_errors():
+            lines, values = ops.mismatch_map(self.data, keys, prefix, positions)
+        return dict(zip(lines.split("\n"), values.tolist())) if lines else {}
+
+    def merge(self, other: "Mismatch") -> "Mismatch":
+        """The report of both batches. It has the bits of one report of all rows, in any order.
+
+        Errors: ValueError where their settings differ.
+        """
+        with our_errors():
+            return Mismatch(ops.merge_mismatch(self.data, other.data))
+
+    def __repr__(self) -> str:
+        shown = ("scored", "missing", "k3_kl", "token_ess", "ratio_min", "ratio_max",
+                 "dropped_share")
+        return f"gdpo.Mismatch({', '.join(f'{name}: {self[name]:.6g}' for name in shown)})"
+
+
+def mismatch(*, rollout_logp: torch.Tensor, old_logp: Optional[torch.Tensor] = None,
+             logp: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None,
+             offsets: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None,
+             completion_mask: Optional[torch.Tensor] = None, keys: str = "", bound: float = 2.0,
+             first_row: int = 0, **settings: float) -> Mismatch:
+    """How far the log-probs of sampler and trainer are apart, in one report.
+
+    rollout_logp, old_logp or else logp: (rows, tokens), or packed with offsets, in nats. NaN in
+      rollout_logp: the sampling engine gave none; it is counted and left out.
+    mask, weights: those of `prepare`, if there was a correction, with completion_mask the mask
+      before it; the report then says what the correction has dropped.
+    keys, bound: whose conventions (`Mismatch.to_dict`), and the trainer's threshold of ratios.
+    first_row: what is added to the rows of extremes, for micro-batches.
+    settings: token_low, token_high, row_low, row_high (bounds beyond which ratios are counted),
+      clamp (nats), count_eps, ess_eps, empty_rows.
+
+    Arrays of a device are copied to the CPU, which waits for it. Errors: ValueError for missing
+    arrays, shapes that do not fit and unknown words.
+    """
+    arrays = batch_arrays("gdpo::mismatch", {
+        "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
+        "offsets": offsets, "weights": weights, "completion_mask": completion_mask})
+    arrays = [None if array is None else array.detach().cpu() for array in arrays]
+    words = {name: str(value).lower() if isinstance(value, bool) else repr(float(value))
+             for name, value in settings.items()}
+    line = " ".join(f"{name}={word}" for name, word in words.items())
+    with torch.no_grad(), our_errors():
+        return Mismatch(ops.mismatch(keys, float(bound), line, first_row, *arrays))
