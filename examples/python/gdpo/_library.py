@@ -185,7 +185,7 @@ def _(loss, counts, logits, *arguments, **named):
 
 
 @torch.library.register_fake("gdpo::prepare")
-def _(passes, degenerate=None, *arrays, **named):
+def _(passes, degenerate=None, groups=None, *arrays, **named):
     given = dict(zip(ARRAYS, arrays), **named)
     tokens = next(given[name] for name in TOKEN_ARRAYS if given.get(name) is not None)
     double = any(given.get(name) is not None and given[name].dtype == torch.float64
