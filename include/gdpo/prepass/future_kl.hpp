@@ -53,7 +53,7 @@ struct FutureKl {
         const double x = row.valid(t) && row.old_logp ? static_cast<double>(row.logp[t]) -
                                                             static_cast<double>(row.old_logp[t])
                                                       : 0.0;
-        const double ratio = math::is_nan(x) ? 1.0 : math::exp_parts(x).exp;
+        const double ratio = math::is_nan(x) ? 0.0 : math::exp_parts(x).exp;
         const bool adds = !math::not_finite(x) && ratio <= drop_above;
         sum = math::fma(gamma, sum, adds ? x : 0.0);
         if (!row.valid(t)) continue;
