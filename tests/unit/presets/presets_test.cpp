@@ -1,6 +1,7 @@
 // labels: sanitizers
 // The list of presets: each name has one line in it, and everything that is made from the list has
 // every line.
+#include <cmath>
 #include <gdpo/runtime.hpp>
 #include <set>
 
@@ -161,6 +162,55 @@ TEST_CASE("pre-passes that no record has as they are set what their trainers do"
     CHECK(gate.reach == line.reach);
   }
   CHECK_THROWS_AS(runtime::prepass("trl::tokens"), gdpo::invalid_input);
+}
+
+TEST_CASE("pre-passes of a whole row or batch are set as their trainers are by default",
+          "[presets][runtime]") {
+  using gdpo::Reach, gdpo::prepass::CovarianceKeep, gdpo::prepass::CovariancePick;
+  const auto m2po = std::get<gdpo::prepass::SecondMoment>(runtime::prepass("areal::m2po"));
+  CHECK(m2po.threshold == 0.04);
+  CHECK(m2po.reach == Reach::Mask);
+  struct Line {
+    const char* name;
+    CovariancePick pick;
+    CovarianceKeep keep;
+    double share;
+    Reach reach;
+  };
+  for (const Line& line :
+       {Line{"verl::clip_cov", CovariancePick::Between, CovarianceKeep::Rest, 0.0002,
+             Reach::Surrogate},
+        Line{"verl::kl_cov", CovariancePick::Top, CovarianceKeep::Picked, 0.0002, Reach::Kl},
+        Line{"skyrl::clip_cov", CovariancePick::Between, CovarianceKeep::Rest, 0.0002,
+             Reach::Surrogate},
+        Line{"skyrl::kl_cov", CovariancePick::Top, CovarianceKeep::Picked, 0.2, Reach::Kl}}) {
+    INFO(line.name);
+    const auto picks = std::get<gdpo::prepass::Covariance>(runtime::prepass(line.name));
+    CHECK(picks.pick == line.pick);
+    CHECK(picks.keep == line.keep);
+    CHECK(picks.share == line.share);
+    CHECK(picks.min == 1);
+    CHECK(picks.max == 5);
+    CHECK(picks.low == 0.2);
+    CHECK(picks.high == 0.2);
+    CHECK(picks.reach == line.reach);
+  }
+  for (const auto& [name, coef] : {std::pair{"verl::kl_cov", 0.1}, {"skyrl::kl_cov", 1.0}}) {
+    std::visit(
+        [&, of = coef](const auto& loss) {
+          CHECK(loss.kl.beta == of);
+          CHECK(loss.kl.estimator == gdpo::KlEstimator::Abs);
+          CHECK(loss.kl.against == gdpo::Against::Old);
+        },
+        runtime::loss(name));
+  }
+  const auto fipo = std::get<gdpo::prepass::FutureKl>(runtime::prepass("ms_swift::fipo"));
+  CHECK(fipo.gamma == std::pow(2.0, -1.0 / 32));
+  CHECK(fipo.clip.lo == 1);
+  CHECK(fipo.clip.hi == 1.2);
+  CHECK(gdpo::math::is_inf(fipo.drop_above));
+  CHECK(fipo.safety == 4);
+  CHECK(fipo.reach == Reach::Surrogate);
 }
 
 }  // namespace presets_test
