@@ -18,11 +18,21 @@
 ///     swapped_logp      the mean of log r is positive, by more than chance       over 4 std errors
 ///     clip_fraction     this share of tokens is outside the clip range           over 25 %
 ///     kl_zero           the KL term is exactly 0, but not in the first step      any
+///     no_effect         a KL term that is not 0 adds nothing to the loss of any  any
+///                       token; the surrogate is 0 although advantages are not;
+///                       in a whole step all weights of a correction are 1, or
+///                       rollout_logp is old_logp everywhere
 ///     all_truncated     this share of completions has reached the length limit   all
 ///     entropy_collapse  the mean entropy of a token, in nats, is too low; or     under 0.05
 ///                       its share of that of the run's first step                under 6 %
 ///     dead_groups       this share of the groups with rewards has no spread      over half
 ///     silent_reward     a reward has no value, or no spread in any group         any
+///     missing_rollout   valid tokens have no rollout_logp                        any
+///     rollout_mismatch  engine and trainer differ by this KL, in nats per token  over 0.1
+///                       or by this factor between their probabilities            over 1.05
+///     effective_sample_size  the weights of corrections, or else the ratios,     under 30 %
+///                       count like equal ones of this share of the tokens
+///     dropped           corrections take out this share of the tokens            over half
 ///     returns_are_advantages  one array was bound as both: equal moments         any
 ///
 /// All groups but one have equal rewards, and the trainer computes its log-probs at another
@@ -54,6 +64,7 @@
 ///     diagnose(result, report)          a LossResult, and the GroupReport of its rewards
 ///     diagnose(metrics, report)         the same without the counts
 ///     diagnose(x)                       one of the three alone
+///     diagnose(mismatch_report)         the sampling engine and its corrections (mismatch.hpp)
 ///     diagnose(value_result, metrics)   a critic, and the metrics of the policy loss
 ///     diagnose(value_result)            the critic alone
 ///     to_text(findings)                 one line each, as a std::string
@@ -78,3 +89,4 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/diagnose/diagnose.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/mismatch.hpp>

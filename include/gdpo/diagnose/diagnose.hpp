@@ -7,6 +7,7 @@
 #include <gdpo/diagnose/diagnose_settings.hpp>
 #include <gdpo/diagnose/finding.hpp>
 #include <gdpo/loss/loss_result.hpp>
+#include <gdpo/mismatch/report.hpp>
 #include <gdpo/value/value_result.hpp>
 #include <utility>
 
@@ -30,6 +31,7 @@ class Diagnosis {
     swapped_logp(m);
     clip_fraction(m);
     kl_zero(m);
+    no_effect(m);
     all_truncated(m);
     entropy_collapse(m);
   }
@@ -49,6 +51,14 @@ class Diagnosis {
     input("returns", m.non_finite.returns, causes.returns());
     input("weights", m.non_finite.weights, causes.row_weights());
     returns_are_advantages(m, policy);
+  }
+  /// Of sampling engine and trainer.
+  GDPO_COLD void rules_of(const MismatchReport& r) {
+    missing_rollout(r);
+    rollout_mismatch(r);
+    sample_size(r);
+    dropped(r);
+    no_effect(r);
   }
   /// Compares the counts `n`, which a result was divided by, with those of its loss.
   GDPO_COLD void counts(index_t over, const Normalizer& n, const Normalizer& loss_counts) {
@@ -227,6 +237,98 @@ class Diagnosis {
         "The reference is the policy itself: both names refer to the same tensors.");
   }
 
+  /// Whether all values of a metric are exactly 0.
+  static bool all_zero(const Metric& x) {
+    return x.count > 0 && math::is_zero(x.sum) && math::is_zero(x.row_min) &&
+           math::is_zero(x.row_max) && !(x.min < 0) && !(x.max > 0);
+  }
+  /// A term that is on and changes nothing. The loss of a token is the surrogate plus the KL terms,
+  /// so the two metrics have the same numbers only where all KL terms add 0.
+  GDPO_COLD void no_effect(const LossMetrics& m) {
+    const Metric &x = m.loss, &s = m.surrogate;
+    const bool kl_on = m.kl.count > 0 && !all_zero(m.kl) && !math::not_finite(m.kl.sum);
+    const bool same = x.sum == s.sum && x.row_sum == s.row_sum && x.row_min == s.row_min &&
+                      x.row_max == s.row_max && !math::differ(x.min, s.min) &&
+                      !math::differ(x.max, s.max);
+    if (kl_on && same) {
+      add("no_effect", "kl", 0, 0,
+          "The KL term is " + digits(m.kl.mean()) + " in the mean of " +
+              digits(static_cast<index_t>(m.kl.count)) +
+              " tokens, and adds nothing to the loss of any.",
+          "KL weights that are all 0, or a beta so small that it is lost in rounding.");
+    }
+    if (all_zero(s) && (m.advantage.min < 0 || m.advantage.max > 0)) {
+      add("no_effect", "surrogate", 0, 0,
+          "The surrogate is exactly 0 at all " + digits(static_cast<index_t>(s.count)) +
+              " tokens, although advantages are not.",
+          "Weights that are all 0: a correction or a mask of weights that drops every token.");
+    }
+  }
+
+  GDPO_COLD void missing_rollout(const MismatchReport& r) {
+    if (r.missing == 0) return;
+    const double share = r.missing_share();
+    add("missing_rollout", "", share, 0,
+        percent(share) + " of the valid tokens, " + digits(r.missing) +
+            " of them, have no rollout_logp (NaN).",
+        "Tokens that the engine did not sample, such as those of tools, inside the mask, or an "
+        "engine that reports log-probs of a part only.");
+  }
+  GDPO_COLD void rollout_mismatch(const MismatchReport& r) {
+    const double k1 = std::fabs(r.kl()), k3 = r.k3_kl(), kl = k3 > k1 ? k3 : k1;
+    if (kl > settings_.rollout_kl) {
+      add("rollout_mismatch", "kl", kl, settings_.rollout_kl,
+          "The policy of the sampling engine is " + digits(kl) +
+              " nats per token from the trainer's; at most " + digits(settings_.rollout_kl) +
+              " are usual.",
+          "Another temperature or a cut of the distribution (top-k, top-p) in one of the two, "
+          "weights of the engine that are steps old, or tokens and log-probs that are shifted.");
+    }
+    const double factor = r.mult_prob_error();
+    if (factor > settings_.mult_prob_error) {
+      add("rollout_mismatch", "probability", factor, settings_.mult_prob_error,
+          "The probabilities of engine and trainer differ by a factor of " + digits(factor) +
+              " in the mean of the tokens; at most " + digits(settings_.mult_prob_error) +
+              " is usual.",
+          "Another precision in the engine (8 bits), other kernels, or what moves the KL as well.");
+    }
+  }
+  GDPO_COLD void sample_size(const MismatchReport& r) {
+    const bool weighed = r.weighed > 0;
+    const double size = weighed ? r.weight_ess() : r.token_ess();
+    if (r.scored == 0 || !(size < settings_.effective_sample_size)) return;
+    add("effective_sample_size", weighed ? "weights" : "ratios", size,
+        settings_.effective_sample_size,
+        "The weights of " + digits(r.scored) + " tokens count like equal ones of " + percent(size) +
+            " of them; " + percent(settings_.effective_sample_size) + " are the least expected.",
+        "A few tokens or rows with large ratios of trainer and engine: cut their weights, or drop "
+        "them.");
+  }
+  GDPO_COLD void dropped(const MismatchReport& r) {
+    const double share = r.dropped_share();
+    if (!(share > settings_.dropped)) return;
+    add("dropped", "", share, settings_.dropped,
+        percent(share) + " of the tokens are taken out by corrections; at most " +
+            percent(settings_.dropped) + " are usual.",
+        "Bounds that are too narrow for this engine, above all those of products over long rows.");
+  }
+  /// A correction that has changed nothing in a whole step. A gate may rightly let all of a
+  /// micro-batch through, so only a whole step is judged.
+  GDPO_COLD void no_effect(const MismatchReport& r) {
+    if (!settings_.whole_step || r.scored == 0) return;
+    if (r.abs_log_ratio_max.value == 0) {
+      add("no_effect", "rollout_logp", 0, 0,
+          "rollout_logp is exactly old_logp at all " + digits(r.scored) + " tokens.",
+          "One array is bound as both, or the trainer takes the engine's log-probs for its own: "
+          "no correction can do anything.");
+    } else if (r.weighed == r.scored && r.changed == 0 && r.masked == 0) {
+      add("no_effect", "weights", 0, 0,
+          "All weights are exactly 1, at " + digits(r.weighed) +
+              " tokens, although the log-probs of engine and trainer differ.",
+          "Bounds of a gate that nothing reaches, or a correction whose result is not bound.");
+    }
+  }
+
   GDPO_COLD void dead_groups(const GroupReport& r) {
     // A group without any reward is degenerate, but not dead.
     index_t dead_ones = -r.empty_groups;
@@ -347,6 +449,14 @@ GDPO_COLD inline std::vector<Finding> diagnose(const LossResult& result,
   diagnosis.counts(result.over, result.normalizer, detail::seen_by(result.metrics));
   diagnosis.rules_of(result.metrics);
   diagnosis.dead_rows(result.metrics);
+  return std::move(diagnosis).findings();
+}
+
+/// What a mismatch report says about the sampling engine and the corrections of its log-probs.
+GDPO_COLD inline std::vector<Finding> diagnose(const MismatchReport& report,
+                                               const DiagnoseSettings& settings = {}) {
+  detail::Diagnosis diagnosis(settings);
+  diagnosis.rules_of(report);
   return std::move(diagnosis).findings();
 }
 

@@ -64,6 +64,25 @@ struct DiagnoseSettings {
   /// the entropy is used up, and 93 % of the gain made, in the first third of its runs.
   double entropy_share = 0.06;
 
+  /// The largest KL divergence of the sampling engine's policy from the trainer's, in nats per
+  /// token; 0 or more. Compared is the larger of |MismatchReport::kl()| and k3_kl(), because k1 of
+  /// log-probs that are off by one token cancels. Default: verl's guide to rollout correction
+  /// (docs/algo/rollout_corr.md), whose check of health warns above 0.1.
+  double rollout_kl = 0.1;
+
+  /// The largest mean of e^|old - rollout| over tokens, MismatchReport::mult_prob_error(); 1 or
+  /// more. Default: NeMo-RL's guide to new models (docs/adding-new-models.md), which investigates
+  /// models above 1.05, of equal precision in engine and trainer.
+  double mult_prob_error = 1.05;
+
+  /// The least effective sample size, as a share of the tokens, 0 to 1: of the batch's weights, or
+  /// of the ratios old / rollout where it has none. Default: the same check of verl's guide.
+  double effective_sample_size = 0.3;
+
+  /// The largest share of tokens that corrections may take out, by weight 0 or out of the mask, 0
+  /// to 1. Default: one half, ours.
+  double dropped = 0.5;
+
   /// Names of the C rewards, all different; empty: "0", "1" and so on.
   std::vector<std::string> reward_names;
 
@@ -90,6 +109,13 @@ struct DiagnoseSettings {
     field("first_entropy", s.first_entropy, nats,
           "that of the first step of the run; 0: not known");
     field("entropy_share", s.entropy_share, share, "the least share of it that is left");
+    field("rollout_kl", s.rollout_kl, at_least(0).or_infinity().with_note("nats"),
+          "largest KL of the sampling engine from the trainer");
+    field("mult_prob_error", s.mult_prob_error, at_least(1).or_infinity(),
+          "largest factor between the probabilities of engine and trainer");
+    field("effective_sample_size", s.effective_sample_size, share,
+          "least effective share of the tokens under the weights");
+    field("dropped", s.dropped, share, "largest share of tokens that corrections take out");
     field("reward_names", s.reward_names, "names of the rewards");
   }
   /// Throws for what two settings decide together.

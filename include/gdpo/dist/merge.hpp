@@ -5,6 +5,7 @@
 #include <gdpo/constraint/shortfall.hpp>
 #include <gdpo/dist/agree.hpp>
 #include <gdpo/loss/loss_result.hpp>
+#include <gdpo/mismatch/report.hpp>
 #include <gdpo/value/value_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -48,12 +49,13 @@ X sum_in_rank_order(std::vector<X> parts) {
 
 /// Whether all_merge() takes an X, apart from lists.
 template <class X>
-constexpr bool is_record_v = std::is_same_v<X, Normalizer> || std::is_same_v<X, Moments> ||
-                             std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
-                             std::is_same_v<X, LossResult> || std::is_same_v<X, ValueMetrics> ||
-                             std::is_same_v<X, ValueLossResult> || std::is_same_v<X, GroupReport> ||
-                             std::is_same_v<X, SumCount> || std::is_same_v<X, ConstraintMetrics> ||
-                             std::is_same_v<X, double>;
+constexpr bool is_record_v =
+    std::is_same_v<X, Normalizer> || std::is_same_v<X, Moments> ||
+    std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
+    std::is_same_v<X, LossResult> || std::is_same_v<X, ValueMetrics> ||
+    std::is_same_v<X, ValueLossResult> || std::is_same_v<X, GroupReport> ||
+    std::is_same_v<X, SumCount> || std::is_same_v<X, ConstraintMetrics> ||
+    std::is_same_v<X, MismatchReport> || std::is_same_v<X, ExactSum> || std::is_same_v<X, double>;
 template <class X>
 constexpr bool is_record_v<std::vector<X>> = is_record_v<X>;
 
@@ -163,6 +165,18 @@ inline void check_records(const char* function, const std::vector<GroupReport>& 
     }
   }
 }
+/// Reports of a mismatch have the same settings. A rank without rows may have others.
+inline void check_records(const char* function, const std::vector<MismatchReport>& parts) {
+  std::size_t first = parts.size();
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (parts[r].rows == 0) continue;
+    if (first == parts.size()) first = r;
+    if (!same_settings(parts[first].settings, parts[r].settings)) {
+      fail_between(function, "settings", settings_in_words(parts[first].settings), first,
+                   settings_in_words(parts[r].settings), r, "the same settings on all ranks");
+    }
+  }
+}
 /// In lists of one length, the records at each place belong together.
 template <class X>
 void check_records(const char* function, const std::vector<std::vector<X>>& parts) {
@@ -202,8 +216,8 @@ X merged(const char* function, const Comm& comm, const Local& local) {
   static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
   static_assert(is_record_v<X>,
                 "all_merge takes Normalizer, Moments, CombinedMoments, LossMetrics, LossResult, "
-                "ValueMetrics, ValueLossResult, GroupReport, SumCount, ConstraintMetrics and "
-                "double, or a std::vector of them");
+                "ValueMetrics, ValueLossResult, GroupReport, SumCount, ConstraintMetrics, "
+                "MismatchReport, ExactSum and double, or a std::vector of them");
   std::vector<X> parts = gathered<X>(function, comm, local);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
@@ -239,6 +253,9 @@ namespace dist {
 ///                        of rows that were gathered is that of all rows already: do not merge it
 ///     SumCount, ConstraintMetrics
 ///                        for the controller of constraints: pid.update(...) on every rank
+///     MismatchReport, ExactSum
+///                        sums are exact: the bits of one process, whatever rows each rank has.
+///                        Refused are ranks with different settings
 ///     Moments, double    of anything else, such as the gradient of a small policy
 ///
 /// Up to 256 ranks are added one after the other. Above, blocks of 256 consecutive ranks are, and

@@ -5,7 +5,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
-/// log(1 + y) for -1 < y < 2^1000, accurate to a few units in the last place also near 0.
+/// log(1 + y) for -1 < y < 2^1000, accurate to a few units in the last place also near 0 (of
+/// subnormal numbers the last digit is lost).
 ///
 /// It is made of math::fma, math::mul and divisions alone: all builds with fma give the same bits,
 /// and so do all without. With 1 + y = 2^k f and f in [1/sqrt 2, sqrt 2):
