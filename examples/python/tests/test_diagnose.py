@@ -172,7 +172,7 @@ def test_a_share_of_the_tokens_is_a_count_of_the_trainers_own(line, settings):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (dict(), "gdpo::diagnose: metrics, report: given neither"),
+    (dict(), "gdpo::diagnose: metrics, report, mismatch: given none"),
     (dict(report=True, truncated=2), "truncated: given 2"),
     (dict(report=True, much=1), "gdpo::diagnose: line: given the setting 'much'; needed: one of "
                                 "first_step, later_step, whole_step"),
@@ -184,3 +184,17 @@ def test_what_is_refused(arguments, words):
     with pytest.raises(ValueError) as refused:
         gdpo.diagnose(**arguments)
     assert words in str(refused.value)
+
+
+def test_a_mismatch_has_findings():
+    old = torch.full((4, 5), -1.0, dtype=torch.float64)
+    rollout = old.clone()
+    rollout[0, 0] = float("nan")
+    report = gdpo.mismatch(old_logp=old, rollout_logp=rollout)
+    assert [f.name for f in gdpo.diagnose(mismatch=report)] == ["missing_rollout"]
+    far = gdpo.mismatch(old_logp=old, rollout_logp=old - 1)
+    found = {(f.name, f.subject) for f in gdpo.diagnose(mismatch=far)}
+    assert found == {("rollout_mismatch", "kl"), ("rollout_mismatch", "probability")}
+    assert gdpo.diagnose(mismatch=far, rollout_kl=2, mult_prob_error=3) == []
+    same = gdpo.mismatch(old_logp=old, rollout_logp=old)
+    assert [f.subject for f in gdpo.diagnose(mismatch=same, whole_step=True)] == ["rollout_logp"]
