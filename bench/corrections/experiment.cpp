@@ -21,7 +21,7 @@ struct Setup {
 /// What one policy gives for one correction. Squares are relative to |g|^2.
 struct OfPolicy {
   double bias_square = 0, bias_error = 0;  // with its standard error
-  double length = 0, variance = 0, cosine = 0, gain = 0, gain_error = 0;
+  double length = 0, variance = 0, cosine = 0, of_chunk = 0, of_all = 0, gain = 0, gain_error = 0;
   double dropped = 0, effective = 0;
   bool exact = false;
 };
@@ -88,6 +88,12 @@ void estimate_bias(const std::vector<Table>& residuals, OfPolicy& out) {
   out.bias_error = std::sqrt((n - 1) / n * spread);
 }
 
+/// 0 where a vector is 0.
+double cosine(const Table& a, const Table& b) {
+  const double squares = dot(a, a) * dot(b, b);
+  return squares > 0 ? dot(a, b) / std::sqrt(squares) : 0;
+}
+
 OfPolicy of_policy(const Exact& exact, const std::vector<Chunk>& chunks, std::size_t correction,
                    bool with_product) {
   OfPolicy out;
@@ -108,6 +114,7 @@ OfPolicy of_policy(const Exact& exact, const std::vector<Chunk>& chunks, std::si
     gains.push_back((sums.cosines - chunk.sums[0].cosines) / batches);
     const double share = 1 / static_cast<double>(chunks.size());
     out.cosine += share * sums.cosines / batches;
+    out.of_chunk += share * cosine(sums.gradient, g);
     out.dropped += share * sums.dropped / batches;
     out.effective += share * sums.effective / batches;
     out.gain += share * gains.back();
@@ -125,6 +132,7 @@ OfPolicy of_policy(const Exact& exact, const std::vector<Chunk>& chunks, std::si
   out.bias_square /= square, out.bias_error /= square;
   out.length = 1 + dot(bias, g) / square;
   const Total f = total_of(chunks, correction);
+  out.of_all = cosine(f.gradient, g);
   out.variance = (f.squares - dot(f.gradient, f.gradient) / f.batches) / (f.batches - 1) / square;
   double spread = 0;
   for (const double x : gains) spread += (x - out.gain) * (x - out.gain);
@@ -149,11 +157,12 @@ Measured mean_of(const std::vector<OfPolicy>& policies) {
     m.length += share * p.length;
     m.variance += share * p.variance;
     m.cosine += share * p.cosine;
+    m.of_chunk += share * p.of_chunk;
+    m.of_all += share * p.of_all;
     m.dropped += share * p.dropped;
     m.effective += share * p.effective;
     // |E f|^2 = |bias|^2 + 2 E f . g - |g|^2
     const double square = std::max(p.length * p.length, p.bias_square + 2 * p.length - 1);
-    m.squared += share * square;
     m.direction += share * (square > 0 ? p.length / std::sqrt(square) : 0);
   }
   const double two = 2 * std::sqrt(bias_error);
@@ -164,11 +173,6 @@ Measured mean_of(const std::vector<OfPolicy>& policies) {
 }
 
 }  // namespace
-
-double Measured::cosine_at(double times) const {
-  const double square = squared + variance / times;
-  return square > 0 ? length / std::sqrt(square) : 0;
-}
 
 Results run(const Settings& settings, const std::vector<Sampler>& samplers,
             const std::vector<Correction>& corrections, int threads) {

@@ -33,13 +33,11 @@ struct Measured {
   double variance = 0;   ///< E |f - E f|^2 / |g|^2
   double error = 0;      ///< variance + bias^2
   double cosine = 0;     ///< E cos(f, g)
+  double of_chunk = 0;   ///< the cosine with g of the mean over a chunk's batches
+  double of_all = 0;     ///< that of the mean over all batches of a policy
   Interval gain;         ///< that less the cosine without a correction, on the same batches
-  double squared = 0;    ///< |E f|^2 / |g|^2
   double dropped = 0;    ///< share of the tokens with weight 0
   double effective = 0;  ///< effective share of the tokens
-
-  /// The cosine to be expected of a batch that is `times` as large, from E f and the variance.
-  double cosine_at(double times) const;
 };
 
 /// All that was measured of one sampler.

@@ -31,18 +31,11 @@ std::string to_json(const Results& results) {
     at["own_reward"] = of.own_reward;
     for (std::size_t c = 0; c < results.corrections.size(); ++c) {
       const Measured& m = of.corrections[c];
-      at["corrections"][results.corrections[c].name] = {{"bias", json_of(m.bias)},
-                                                        {"exact", m.exact},
-                                                        {"length", m.length},
-                                                        {"direction", m.direction},
-                                                        {"variance", m.variance},
-                                                        {"error", m.error},
-                                                        {"cosine", m.cosine},
-                                                        {"gain", json_of(m.gain)},
-                                                        {"cosine_times_16", m.cosine_at(16)},
-                                                        {"cosine_times_256", m.cosine_at(256)},
-                                                        {"dropped", m.dropped},
-                                                        {"effective", m.effective}};
+      at["corrections"][results.corrections[c].name] = {
+          {"bias", json_of(m.bias)},   {"exact", m.exact},        {"length", m.length},
+          {"direction", m.direction},  {"variance", m.variance},  {"error", m.error},
+          {"cosine", m.cosine},        {"gain", json_of(m.gain)}, {"cosine_of_chunk", m.of_chunk},
+          {"cosine_of_all", m.of_all}, {"dropped", m.dropped},    {"effective", m.effective}};
     }
   }
   return json.dump(1) + "\n";

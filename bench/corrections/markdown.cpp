@@ -67,17 +67,18 @@ std::string gain_text(const Measured& m) {
 }
 
 std::string sampler_table(const Results& results, const Case& of) {
-  const auto sequences = results.settings.sequences;
-  const auto cosine = [&](std::size_t times) {
-    return "cosine, " + resolution::grouped(times * sequences);
+  const Settings& s = results.settings;
+  const auto cosine = [&](std::size_t batches) {
+    return "cosine, " + resolution::grouped(batches * s.sequences);
   };
-  Table table(of.sampler.name, {"correction", "bias", "length", "variance", "error", cosine(1),
-                                "less none's", cosine(16), cosine(256), "dropped", "effective"});
+  Table table(of.sampler.name,
+              {"correction", "bias", "length", "variance", "error", cosine(1), "less none's",
+               cosine(s.batches), cosine(s.chunks * s.batches), "dropped", "effective"});
   for (std::size_t c = 0; c < results.corrections.size(); ++c) {
     const Measured& m = of.corrections[c];
     table.add_correction({in_code(results.corrections[c].name), bias_text(m), fixed(m.length, 3),
                           fixed(m.variance, 2), fixed(m.error, 2), fixed(m.cosine, 3), gain_text(m),
-                          fixed(m.cosine_at(16), 3), fixed(m.cosine_at(256), 3),
+                          fixed(m.of_chunk, 3), fixed(m.of_all, 3),
                           resolution::percent(m.dropped, 1), resolution::percent(m.effective, 1)});
   }
   return table.text();
@@ -119,18 +120,18 @@ std::string lines_table(const Results& results) {
 std::string to_markdown(const Results& results) {
   std::string text;
   if (results.complete) {
-    text +=
-        "# Summary\n\nThe corrections\n\n" + lines_table(results) + "\nThe samplers\n\n" +
-        samplers_table(results) + "\nBias, relative to the exact gradient\n\n" +
-        summary(results, "bias", short_bias) + "\nCosine of a batch of " +
-        std::to_string(results.settings.sequences) +
-        " sequences, less that without a correction\n\n" + summary(results, "gain", gain_text) +
-        "\nCosine of a batch 256 times as large\n\n" +
-        summary(results, "large", [](const Measured& m) { return fixed(m.cosine_at(256), 3); }) +
-        "\nTokens dropped\n\n" +
-        summary(results, "dropped",
-                [](const Measured& m) { return resolution::percent(m.dropped, 1); }) +
-        "\n";
+    text += "# Summary\n\nThe corrections\n\n" + lines_table(results) + "\nThe samplers\n\n" +
+            samplers_table(results) + "\nBias, relative to the exact gradient\n\n" +
+            summary(results, "bias", short_bias) + "\nCosine of a batch of " +
+            std::to_string(results.settings.sequences) +
+            " sequences, less that without a correction\n\n" + summary(results, "gain", gain_text) +
+            "\nCosine of the mean of " +
+            std::to_string(results.settings.chunks * results.settings.batches) + " batches\n\n" +
+            summary(results, "large", [](const Measured& m) { return fixed(m.of_all, 3); }) +
+            "\nTokens dropped\n\n" +
+            summary(results, "dropped",
+                    [](const Measured& m) { return resolution::percent(m.dropped, 1); }) +
+            "\n";
   }
   for (const Case& of : results.cases) {
     text += "# " + of.sampler.name + "\n\n" + of.sampler.description + "\n\n" +

@@ -7,7 +7,6 @@
 namespace corrections {
 namespace {
 
-constexpr std::size_t noisy_states = 64;
 constexpr int updates = 4;
 
 /// The nearest bfloat16, halves to even.
@@ -86,9 +85,11 @@ const std::vector<Sampler>& all_samplers() {
       return list.back();
     };
     add("bf16", "the engine's logits are rounded to bfloat16, with small errors", 64).noise = 0.02;
-    add("bf16_long", "the same, in sequences of 256 tokens", 256).noise = 0.02;
+    add("bf16_long", "bf16 in sequences of 256 tokens", 256).noise = 0.02;
+    Sampler& fixed = add("bf16_fixed", "bf16 with one error for each context instead of many", 64);
+    fixed.noise = 0.02, fixed.errors = 1;
     for (const bool is_long : {false, true}) {
-      Sampler& s = is_long ? add("flips_long", "the same, in sequences of 256 tokens", 256)
+      Sampler& s = is_long ? add("flips_long", "flips in sequences of 256 tokens", 256)
                            : add("flips",
                                  "bf16, and one token in a hundred has quite different logits, as "
                                  "after another choice of experts",
@@ -96,7 +97,7 @@ const std::vector<Sampler>& all_samplers() {
       s.noise = 0.02, s.flips = 0.01, s.flip_noise = 1.5;
     }
     add("stale", "four small updates that the engine has not seen", 64).stale = 0.3;
-    add("stale_long", "the same, in sequences of 256 tokens", 256).stale = 0.3;
+    add("stale_long", "stale in sequences of 256 tokens", 256).stale = 0.3;
     add("stale_far", "four large updates that the engine has not seen", 64).stale = 1.2;
     add("top_p_95", "top-p 0.95; the engine reports log-probs over the kept tokens", 64).top_p =
         0.95;
@@ -120,10 +121,10 @@ Engine make_engine(const Sampler& sampler, const Task& task, Random random) {
     add(1, logits);
     return engine;
   }
-  const double each = 1.0 / static_cast<double>(noisy_states);
-  for (std::size_t k = 0; k < noisy_states; ++k)
+  const double each = 1.0 / static_cast<double>(sampler.errors);
+  for (std::size_t k = 0; k < sampler.errors; ++k)
     add((1 - sampler.flips) * each, noisy(logits, sampler.noise, random));
-  for (std::size_t k = 0; k < noisy_states && sampler.flips > 0; ++k)
+  for (std::size_t k = 0; k < sampler.errors && sampler.flips > 0; ++k)
     add(sampler.flips * each, noisy(logits, sampler.flip_noise, random));
   return engine;
 }

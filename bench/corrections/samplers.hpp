@@ -27,12 +27,13 @@ struct Engine {
 /// A kind of disagreement between the engine and the policy that is trained.
 struct Sampler {
   std::string name, description;
-  std::size_t length;     ///< tokens of a sequence
-  double noise = 0;       ///< standard deviation of the logits' error, after rounding to bfloat16
-  double flips = 0;       ///< share of the tokens whose logits are quite different
-  double flip_noise = 0;  ///< standard deviation of that difference
-  double stale = 0;       ///< norm of each of four updates that the engine has not seen
-  double top_p = 1;       ///< the engine samples from the smallest set with this probability
+  std::size_t length;       ///< tokens of a sequence
+  double noise = 0;         ///< standard deviation of the logits' error, after rounding to bfloat16
+  std::size_t errors = 64;  ///< how many different errors a token's context can have
+  double flips = 0;         ///< share of the tokens whose logits are quite different
+  double flip_noise = 0;    ///< standard deviation of that difference
+  double stale = 0;         ///< norm of each of four updates that the engine has not seen
+  double top_p = 1;         ///< the engine samples from the smallest set with this probability
   bool reports_all = false;  ///< it reports log-probs over all tokens, not over that set
 };
 
