@@ -11,6 +11,7 @@
 file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md
   ${PROJECT_SOURCE_DIR}/.github/[A-Z]*.md ${PROJECT_SOURCE_DIR}/*/README.md
   ${PROJECT_SOURCE_DIR}/*/*/README.md ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md
+  ${PROJECT_SOURCE_DIR}/bench/corrections/tables.md
   ${PROJECT_SOURCE_DIR}/bench/small_groups/tables.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/README.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/*/README.md
