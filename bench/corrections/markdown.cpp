@@ -10,12 +10,15 @@ namespace {
 
 using resolution::fixed;
 
-/// A table in Markdown; cells of the first column stand left, the others right.
+/// A table in Markdown; cells of the first column stand left, the others right unless `others` says
+/// otherwise.
 class Table {
  public:
-  Table(const std::string& name, const std::vector<std::string>& header) : name_(name) {
+  Table(const std::string& name, const std::vector<std::string>& header,
+        const std::string& others = "---:")
+      : name_(name) {
     rows_.push_back(header);
-    rows_.emplace_back(header.size(), "---:");
+    rows_.emplace_back(header.size(), others);
     rows_.back().front() = "---";
   }
   void add(const std::vector<std::string>& cells) { rows_.push_back(cells); }
@@ -109,7 +112,7 @@ std::string samplers_table(const Results& results) {
 }
 
 std::string lines_table(const Results& results) {
-  Table table("lines", {"correction", "lines"});
+  Table table("lines", {"correction", "lines"}, "---");
   for (const Correction& c : results.corrections)
     table.add({in_code(c.name), c.lines.empty() ? "none" : in_code(c.lines)});
   return table.text();

@@ -27,8 +27,8 @@ double dot(const Table& a, const Table& b);
 Table plus(const Table& a, double factor, const Table& b);
 
 /// A policy that writes `length` tokens, each from a softmax that depends on the token before it,
-/// and a reward of the whole sequence: each step scores -1, 0 or 1, and the reward is 1 if the total
-/// is at least `needed`, else 0.
+/// and a reward of the whole sequence: each step scores -1, 0 or 1, and the reward is 1 if the
+/// total is at least `needed`, else 0.
 struct Task {
   std::size_t length;
   Table logits;                                  ///< of the policy that is trained
@@ -46,7 +46,8 @@ double mean_reward(const Task& task, const Table& kernel);
 
 /// Exactly, by going through all totals of all steps:
 ///
-///     sum over all sequences of  product_t kernel(a_t | c_t)  (R - baseline)  sum_t d log p(a_t | c_t)
+///     sum over all sequences of
+///         product_t kernel(a_t | c_t)  (R - baseline)  sum_t d log p(a_t | c_t)
 ///
 /// with p the policy of the task and d the derivative by its logits. With the policy as the kernel
 /// it is the policy gradient, for every baseline. The rows of a kernel need not sum to 1.

@@ -166,7 +166,8 @@ TEST_CASE("means over batches tend to what is known exactly") {
     const Engine engine = make_engine(sampler_of(name), task, Random(6));
     const Exact exact = make_exact(task, engine);
     std::vector<std::vector<gdpo::runtime::Prepass>> passes;
-    for (const std::size_t c : {0, 1}) passes.push_back(passes_of(all_corrections()[c]));
+    for (const std::size_t c : {std::size_t{0}, std::size_t{1}})
+      passes.push_back(passes_of(all_corrections()[c]));
     const Chunk chunk = measure(task, engine, exact, passes, 150, 64, Random(9));
     for (const std::size_t c : {std::size_t{0}, std::size_t{1}}) {
       const Sums& sums = chunk.sums[c];
