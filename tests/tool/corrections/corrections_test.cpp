@@ -196,8 +196,8 @@ TEST_CASE("the library is given what the engine reports") {
   const Task one = make_task(1, Random(11));
   const Exact of_one = make_exact(one, engine);
   std::vector<std::vector<gdpo::runtime::Prepass>> passes{{}};
-  for (const char* lines : {"trl::sequence_weight", "trl::token_weight", "trl::token_mask min=0.5",
-                            "trl::token_weight + trl::token_mask min=0.5"})
+  for (const char* lines : {"importance statistic=sequence_sum", "importance", "gate min=0.5",
+                            "importance + gate min=0.5"})
     passes.push_back(passes_of({"", lines}));
   const Chunk chunk = measure(one, engine, of_one, passes, 3, 64, Random(12));
   CHECK(distance(chunk.sums[1].gradient, chunk.sums[2].gradient) == 0);
@@ -219,9 +219,9 @@ TEST_CASE("what agrees with no correction has its bias, without an interval") {
   const Results results = run(settings, {sampler},
                               {all_corrections()[0],
                                all_corrections()[1],
-                               {"wide", "trl::token_mask max=100"},
-                               {"weight", "trl::token_weight"},
-                               {"all", "trl::token_mask max=1e-9"}},
+                               {"wide", "gate max=100"},
+                               {"weight", "importance"},
+                               {"all", "gate max=1e-9"}},
                               1);
   REQUIRE(results.cases.size() == 1);
   const std::vector<Measured>& all = results.cases[0].corrections;
@@ -249,7 +249,7 @@ TEST_CASE("what agrees with no correction has its bias, without an interval") {
   const auto json = nlohmann::json::parse(to_json(results));
   CHECK(json["samplers"]["stale"]["corrections"]["none"]["exact"] == true);
   CHECK(json["samplers"]["stale"]["corrections"]["wide"]["gain"]["value"] == 0.0);
-  CHECK(json["corrections"]["weight"] == "trl::token_weight");
+  CHECK(json["corrections"]["weight"] == "importance");
 }
 
 TEST_CASE("every correction of the list is a line that the library takes") {
