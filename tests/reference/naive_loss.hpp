@@ -578,6 +578,10 @@ inline std::vector<Named> named() {
   const Bounds ends{-20, 20}, cut{-10, 10}, none;
   const Ratio clip, dapo{0.2, 0.28}, narrow{3e-4, 4e-4}, dual{0.2, 0.2, off, 3};
   const auto sequence = [](const Settings& s) { return at_level(Level::Sequence, s); };
+  const auto of_old = [](Settings s) {  // the KL term of KL-Cov
+    s.kl[0].estimator = Estimator::Abs, s.kl[0].against = Against::Old;
+    return s;
+  };
   const auto swift = [&](A aggregate, Over over) {
     return bounded_kl(settings_of(clip, 0.04, aggregate, over), ends, cut);
   };
@@ -619,6 +623,8 @@ inline std::vector<Named> named() {
       {"verl::gspo", gspo},
       {"verl::v0_9_0::gspo", gspo_of_rows},
       {"verl::cispo", clamped(bounded_kl(cispo(0.8, 1.2, 0, token_mean, tokens), ends, cut))},
+      {"verl::clip_cov", bounded_kl(settings_of(clip, 0, token_mean, tokens), ends, cut)},
+      {"verl::kl_cov", of_old(settings_of(Ratio{off, off}, 0.1, token_mean, tokens))},
       {"nvlabs::trl_grpo", settings_of(clip, 0.04, mean)},
       {"nvlabs::trl_bnpo", settings_of(clip, 0.04, token_mean, tokens)},
       {"nvlabs::trl_dr_grpo", settings_of(clip, 0.04, norm)},
@@ -629,6 +635,7 @@ inline std::vector<Named> named() {
       {"ms_swift::dapo", swift(token_mean, given)},
       {"ms_swift::cispo", bounded_kl(cispo(0, 5, 0.04, token_mean, given), ends, cut)},
       {"ms_swift::megatron_bnpo", swift(token_mean, given)},
+      {"ms_swift::fipo", swift(token_mean, given)},
       {"open_instruct::dapo",
        bounded_kl(settings_of(Ratio{0.2, 0.272}, 0.05, token_mean, given), {-40, 40}, none)},
       {"open_instruct::cispo",
@@ -649,6 +656,8 @@ inline std::vector<Named> named() {
       {"skyrl::regular", clamped(settings_of(clip, 0, A::TokenSum))},
       {"skyrl::gspo", skyrl_gspo},
       {"skyrl::cispo", clamped(cispo(1, 6, 0, A::TokenSum, Over::Rows))},
+      {"skyrl::clip_cov", settings_of(clip, 0, A::TokenSum)},
+      {"skyrl::kl_cov", of_old(settings_of(Ratio{off, off}, 1, A::TokenSum))},
       {"trinity::ppo", clamped(with_eps(settings_of(dual, 0, token_mean, tokens)))},
       {"trinity::gspo", trinity_gspo},
       {"trinity::cispo", with_eps(cispo(0, 1.28, 0, token_mean, tokens))},

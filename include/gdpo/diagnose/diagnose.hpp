@@ -234,7 +234,8 @@ class Diagnosis {
     if (settings_.first_step || m.kl.count == 0 || !zero) return;
     add("kl_zero", "", 0, 0,
         "The KL term is exactly 0 over " + digits(static_cast<index_t>(m.kl.count)) + " tokens.",
-        "The reference is the policy itself: both names refer to the same tensors.");
+        "The reference is the policy itself: both names refer to the same tensors. A term against "
+        "the old policy is 0 on samples of the policy itself.");
   }
 
   /// Whether all values of a metric are exactly 0.
