@@ -12,8 +12,8 @@
 ///     Importance          clip(exp(old_logp - rollout_logp))                      Surrogate
 ///     Gate                [min <= ratio, KL or probability difference <= max]     Surrogate
 ///     MeanOne             1 / mean of the weights so far                          Surrogate
-///     SecondMoment        [among those whose mean (rollout - old)^2 < threshold]  Mask
-///     Covariance          [A and logp vary together as much as allowed]           Surrogate
+///     SecondMoment        [of the smallest (rollout - old)^2, mean < threshold]   Mask
+///     Covariance          [(A - mean A)(logp - mean logp) is not picked]          Surrogate
 ///     FutureKl            clip(exp(decayed sum of this and later log ratios))     Surrogate
 ///
 /// A correction of a trainer is a value of these: `statistic` (token, or product, mean, geometric

@@ -10,10 +10,9 @@ namespace {
 
 namespace prepass = gdpo::prepass;
 using refusals::Call;
-using Pass =
-    std::variant<prepass::Importance, prepass::Gate, prepass::TopEntropy, prepass::Overlong,
-                 prepass::DegenerateGroups, prepass::SecondMoment, prepass::Covariance,
-                 prepass::FutureKl>;
+using Pass = std::variant<prepass::Importance, prepass::Gate, prepass::TopEntropy,
+                          prepass::Overlong, prepass::DegenerateGroups, prepass::SecondMoment,
+                          prepass::Covariance, prepass::FutureKl>;
 
 /// A pre-pass of a table, which names it and its settings.
 Pass pass_of(refusals::json described, const gdpo::Column& truncated,
