@@ -25,7 +25,8 @@ class Finding(NamedTuple):
 
 def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
              mismatch: Optional[Mismatch] = None, *, reward_names: Sequence[str] = (),
-             first_step: bool = False, later_step: bool = False, whole_step: bool = False, **thresholds: float) -> List[Finding]:
+             first_step: bool = False, later_step: bool = False, whole_step: bool = False,
+             **thresholds: float) -> List[Finding]:
     """Findings about a step: an empty list where nothing is suspicious.
 
     metrics: of PolicyLoss, merged over micro-batches and ranks. report: of `advantages`. mismatch:

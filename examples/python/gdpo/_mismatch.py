@@ -11,8 +11,8 @@ class Mismatch:
     """What `mismatch` measured: counts, exact sums and extremes with their places.
 
     `report["k3_kl"]` is one number, and `names()` lists them: counts ("scored", "missing"), metrics
-    ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...) and extremes ("ratio_max", with
-    "ratio_max.row" and "ratio_max.token"). include/gdpo/mismatch.hpp has their formulas.
+    ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...) and extremes ("ratio_max",
+    with "ratio_max.row" and "ratio_max.token"). include/gdpo/mismatch.hpp has their formulas.
     """
 
     def __init__(self, data: torch.Tensor) -> None:

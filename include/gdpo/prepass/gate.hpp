@@ -38,10 +38,10 @@ GDPO_DATA_INLINE constexpr auto enumerators(GateAdvantage) {
 /// `missing` NoDifference x is 0 where rollout_logp is NaN.
 ///
 /// It covers IcePop (Ratio, Mismatch, Token), the token and sequence masks of TRL, ms-swift and
-/// open-instruct, verl's and unsloth's rejections (K1, K2, K3), OpenRLHF's gatings (Ratio, BinaryKl,
-/// BinaryTotalVariation), the mask of VACO (RatioDeviation, Mismatch, SequenceMean, Outward), DPPO
-/// (ProbabilityGain or SignedBinaryKl, Update or Drift, Token, Outward, [-low, high]), and
-/// off_policy_sequence_mask().
+/// open-instruct, verl's and unsloth's rejections (K1, K2, K3), OpenRLHF's gatings (Ratio,
+/// BinaryKl, BinaryTotalVariation), the mask of VACO (RatioDeviation, Mismatch, SequenceMean,
+/// Outward), DPPO (ProbabilityGain or SignedBinaryKl, Update or Drift, Token, Outward, [-low,
+/// high]), and off_policy_sequence_mask().
 ///
 /// Needs the arrays of the pair, and advantages unless `when` is Always.
 struct Gate {

@@ -106,11 +106,12 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 
 /// The batch with the decisions of its pre-passes in mask, weights and kl_weights.
 ///
-/// Pre-passes with Reach::Mask run first, wherever they stand among the arguments. Each of
-/// them sees the mask as given, so their order does not matter. The others then run in the order of
-/// the arguments, on the mask that is left and the weights that those before them left. Masks and weights that the caller had set are kept:
-/// masks are combined, weights multiplied, and a weight 0 of either drops the token. It also fills
-/// completion_mask, rollout_non_finite and entropy_threshold; all other members are copied.
+/// Pre-passes with Reach::Mask run first, wherever they stand among the arguments. Each of them
+/// sees the mask as given, so their order does not matter. The others then run in the order of the
+/// arguments, on the mask that is left and the weights that those before them left. Masks and
+/// weights that the caller had set are kept: masks are combined, weights multiplied, and a weight 0
+/// of either drops the token. It also fills completion_mask, rollout_non_finite and
+/// entropy_threshold; all other members are copied.
 ///
 /// The result points into `memory` and to the arrays of `batch`, which must outlive it. Call
 /// count() on the result, not on `batch`: only then are dropped tokens left out of the counts. A

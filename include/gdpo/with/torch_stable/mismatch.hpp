@@ -71,7 +71,8 @@ inline MismatchKeys mismatch_keys(const char* function, const std::string& keys)
 /// What an operator of this name declares.
 inline constexpr const char* mismatch_schema =
     "mismatch(str keys, float bound, str settings, int first_row, " GDPO_TORCH_SCHEMA ") -> Tensor";
-/// The mismatch report of a batch (gdpo/mismatch.hpp), as bytes for merge_mismatch and mismatch_map.
+/// The mismatch report of a batch (gdpo/mismatch.hpp), as bytes for merge_mismatch and
+/// mismatch_map.
 ///
 /// `keys`: whose conventions, a word of MismatchKeys, with `bound` (mismatch_settings); empty: the
 /// defaults of MismatchSettings. `settings`: a line of its members. `first_row`: what is added to

@@ -162,10 +162,11 @@ inline constexpr const char* prepare_schema =
 /// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
 /// of the loss.
 ///
-/// `passes`: at most 12, parts of chains counted. Lines of runtime::configured_prepass, such as "trl::token_truncate";
-/// "overlong" drops the rows of `truncated` from the counts, "degenerate_groups" those of the
-/// column `degenerate`, `groups` is the column of a statistic over groups, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other
-/// arguments are the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
+/// `passes`: at most 12, parts of chains counted. Lines of runtime::configured_prepass, such as
+/// "trl::token_truncate"; "overlong" drops the rows of `truncated` from the counts,
+/// "degenerate_groups" those of the column `degenerate`, `groups` is the column of a statistic over
+/// groups, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other arguments are
+/// the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate and KL terms,
 /// 1 at masked tokens and where no pre-pass decides; and the entropy threshold, infinite if
