@@ -42,33 +42,35 @@
 /// Sums: member, term. In the row they are doubles, added in the order of the tokens; the report
 /// adds the rows exactly. Those of ratios and weights are of distances from 1, so that nothing
 /// cancels where the policies agree.
-#define GDPO_MISMATCH_SUMS(X)                                            \
-  X(log_ratio, "x at each scored token")                                 \
-  X(abs_log_ratio, "|x|")                                                \
-  X(k3, "e^x - 1 - x")                                                   \
-  X(reverse_k1, "e^clamp(x) x")                                          \
-  X(reverse_k3, "e^-x - 1 + x")                                          \
-  X(js, "log cosh(x / 2), an estimate of the Jensen-Shannon divergence") \
-  X(prob_factor, "e^|x|")                                                \
-  X(prob_distance, "|e^o - e^q|")                                        \
-  X(ratio, "r - 1 with r = e^clamp(x)")                                  \
-  X(ratio_square, "(r - 1)^2")                                           \
-  X(weight, "w - 1")                                                     \
-  X(weight_square, "(w - 1)^2")                                          \
-  X(bounded_weight, "v - 1 with v = w cut to token_low .. token_high")   \
-  X(bounded_weight_square, "(v - 1)^2")                                  \
-  X(log_ppl, "-sum o / n of each row that counts")                       \
-  X(ppl, "e^(-sum o / n)")                                               \
-  X(rollout_log_ppl, "-sum q / n")                                       \
-  X(rollout_ppl, "e^(-sum q / n)")                                       \
-  X(log_ppl_diff, "-sum x / n")                                          \
-  X(abs_log_ppl_diff, "|sum x / n|")                                     \
-  X(ppl_ratio, "e^(-sum x / n)")                                         \
-  X(product, "p - 1 with p = e^clamp(sum x)")                            \
-  X(product_square, "(p - 1)^2")                                         \
-  X(geometric, "g - 1 with g = e^clamp(sum x / n)")                      \
-  X(geometric_square, "(g - 1)^2")                                       \
-  X(row_weight, "m - 1 with m = sum w / n")                              \
+#define GDPO_MISMATCH_SUMS(X)                                                    \
+  X(log_ratio, "x at each scored token")                                         \
+  X(abs_log_ratio, "|x|")                                                        \
+  X(k3, "e^x - 1 - x")                                                           \
+  X(reverse_k1, "e^clamp(x) x")                                                  \
+  X(reverse_k3, "e^-x - 1 + x")                                                  \
+  X(js, "log cosh(x / 2), an estimate of the Jensen-Shannon divergence")         \
+  X(prob_factor, "e^|x|")                                                        \
+  X(prob_distance, "|e^o - e^q|")                                                \
+  X(ratio, "r - 1 with r = e^clamp(x)")                                          \
+  X(ratio_square, "(r - 1)^2")                                                   \
+  X(weight, "w - 1")                                                             \
+  X(weight_square, "(w - 1)^2")                                                  \
+  X(bounded_weight, "v - 1 with v = w cut to token_low .. token_high")           \
+  X(bounded_weight_square, "(v - 1)^2")                                          \
+  X(log_ppl, "-sum o / n of each row that counts")                               \
+  X(ppl, "e^(-sum o / n)")                                                       \
+  X(rollout_log_ppl, "-sum q / n")                                               \
+  X(rollout_ppl, "e^(-sum q / n)")                                               \
+  X(log_ppl_diff, "-sum x / n")                                                  \
+  X(abs_log_ppl_diff, "|sum x / n|")                                             \
+  X(ppl_ratio, "e^(-sum x / n)")                                                 \
+  X(product, "p - 1 with p = e^clamp(sum x)")                                    \
+  X(product_square, "(p - 1)^2")                                                 \
+  X(whole_product, "p, which may be so small that p - 1 has none of its digits") \
+  X(whole_product_square, "p^2")                                                 \
+  X(geometric, "g - 1 with g = e^clamp(sum x / n)")                              \
+  X(geometric_square, "(g - 1)^2")                                               \
+  X(row_weight, "m - 1 with m = sum w / n")                                      \
   X(row_weight_square, "(m - 1)^2")
 
 /// Extremes with their place: member, Least or Most, of what.
@@ -189,7 +191,7 @@ struct PlacedNumber {
 ///     mean = (n + a) / N,  variance = mean of w^2 - mean^2,  chi2 = mean of w^2 - 1
 ///     ess  = (mean + ess_eps)^2 / mean of w^2       (sum w)^2 / (n sum w^2) without eps, 0 to 1
 ///
-/// It is about 8 kB and trivially copyable.
+/// It is about 9 kB and trivially copyable.
 struct MismatchReport {
   GDPO_DATA_HOST_INLINE MismatchReport() = default;  // inlined for the reason LossMetrics gives
 
@@ -254,25 +256,30 @@ inline double mean(const ExactSum& sum, index_t n, double eps = 0) {
 /// Statistics of n numbers w, by sums of their distances from 1.
 struct AboutOne {
   double n, a, b, eps;
+  double sum, squares;  ///< Of w and w^2.
   AboutOne(const ExactSum& first, const ExactSum& second, index_t count, double count_eps = 0)
-      : n(static_cast<double>(count)), a(first.value()), b(second.value()), eps(count_eps) {}
+      : n(static_cast<double>(count)), a(first.value()), b(second.value()), eps(count_eps) {
+    sum = n + a, squares = n + 2 * a + b;
+  }
   double divisor() const { return n + eps; }
-  double mean() const { return n > 0 ? (n + a) / divisor() : 0.0; }
+  double mean() const { return n > 0 ? sum / divisor() : 0.0; }
   /// Mean of w^2 - 1. The eps in the divisor counts as that many numbers 0.
   double chi2() const { return n > 0 ? (2 * a + b - eps) / divisor() : 0.0; }
-  double square() const { return n > 0 ? (n + 2 * a + b) / divisor() : 0.0; }
-  /// sqrt(mean of w^2 - mean^2), without the cancellation.
+  double square() const { return n > 0 ? squares / divisor() : 0.0; }
+  /// sqrt(mean of w^2 - mean^2), by the distances from 1 or from 0, whichever are the smaller ones.
   double std() const {
     if (!(n > 0)) return 0;
-    const double first = math::mul(b, divisor()) - math::mul(a, a);
-    const double v = (first + math::mul(eps, n + 2 * a)) / math::mul(divisor(), divisor());
-    return v > 0 ? math::sqrt(v) : 0.0;
+    const double d = divisor();
+    const double v = sum + sum < n
+                         ? math::mul(squares, d) - math::mul(sum, sum)
+                         : (math::mul(b, d) - math::mul(a, a)) + math::mul(eps, n + 2 * a);
+    return v > 0 ? math::sqrt(v / math::mul(d, d)) : 0.0;
   }
   /// That of a sample of n numbers.
   double sample_std() const {
     if (!(n > 1)) return 0;
-    const double v = (b - math::mul(a, a) / n) / (n - 1);
-    return v > 0 ? math::sqrt(v) : 0.0;
+    const double v = sum + sum < n ? squares - math::mul(sum, sum) / n : b - math::mul(a, a) / n;
+    return v > 0 ? math::sqrt(v / (n - 1)) : 0.0;
   }
   double ess(double ess_eps) const {
     const double all = square(), m = mean() + ess_eps;
@@ -289,7 +296,9 @@ inline AboutOne bounded_weights(const MismatchReport& r) {
   return {r.bounded_weight, r.bounded_weight_square, r.scored, r.settings.count_eps};
 }
 inline AboutOne products(const MismatchReport& r) {
-  return {r.product, r.product_square, r.counted_rows};
+  AboutOne x(r.product, r.product_square, r.counted_rows);
+  x.sum = r.whole_product.value(), x.squares = r.whole_product_square.value();
+  return x;
 }
 inline AboutOne geometrics(const MismatchReport& r) {
   return {r.geometric, r.geometric_square, r.counted_rows};

@@ -92,6 +92,7 @@ struct MismatchRow {
     const auto of_sum = math::exp_parts(cut(log_ratio, -s.clamp, s.clamp)),
                of_mean = math::exp_parts(cut(mean_x, -s.clamp, s.clamp));
     product = of_sum.expm1, product_square = math::mul(product, product);
+    whole_product = of_sum.exp, whole_product_square = math::mul(of_sum.exp, of_sum.exp);
     geometric = of_mean.expm1, geometric_square = math::mul(geometric, geometric);
     const double m = mean(ratio_sum), w = mean(weight_sum);
     products_low = of_sum.exp<s.row_low, products_high = of_sum.exp> s.row_high;
