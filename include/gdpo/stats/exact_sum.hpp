@@ -42,9 +42,9 @@ GDPO_INLINE void add_at(ExactSum& sum, int place, std::uint64_t low, std::uint64
   for (int i = place; i < ExactSum::limbs; ++i) {
     const std::uint64_t x = i == place ? low : i == place + 1 ? high : 0;
     if (i > place + 1 && carry == 0) return;
-    const std::uint64_t with_carry = x + carry, total = sum.limb[i] + with_carry;
-    carry = (with_carry < x) + (total < with_carry);
-    sum.limb[i] = total;
+    const std::uint64_t more = x + carry;  // below 2^64: high has 53 bits, and low no carry
+    sum.limb[i] += more;
+    carry = sum.limb[i] < more;
   }
 }
 /// Subtracts low + 2^64 high from the limbs from `place` on.
@@ -53,9 +53,9 @@ GDPO_INLINE void subtract_at(ExactSum& sum, int place, std::uint64_t low, std::u
   for (int i = place; i < ExactSum::limbs; ++i) {
     const std::uint64_t x = i == place ? low : i == place + 1 ? high : 0;
     if (i > place + 1 && borrow == 0) return;
-    const std::uint64_t before = sum.limb[i], less = before - x;
-    sum.limb[i] = less - borrow;
-    borrow = (before < x) + (less < borrow);
+    const std::uint64_t more = x + borrow, before = sum.limb[i];
+    sum.limb[i] = before - more;
+    borrow = before < more;
   }
 }
 
