@@ -7,6 +7,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/constraint.hpp>
 #include <gdpo/logits.hpp>
+#include <gdpo/mismatch.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/update/clip_grad_norm.hpp>
@@ -81,6 +82,7 @@ class Results {
     parameters<BFloat16>("bfloat16");
     exponentials<float>("exp_float");
     exponentials<double>("exp_double");
+    mismatch();
   }
 
  private:
@@ -339,6 +341,31 @@ class Results {
           add(in_millionths<S>(n) * S(8));
     }
     line_(to_, "loss", name, hash.value());
+  }
+
+  /// The report of log-probs that differ by up to 2 nats, a few of them missing.
+  void mismatch() {
+    Integers integers(17);
+    constexpr int rows = 23, width = 37, tokens = rows * width;
+    std::vector<float> old_logp, rollout_logp, weights;
+    std::vector<unsigned char> mask;
+    for (int k = 0; k < tokens; ++k) {
+      old_logp.push_back(in_millionths<float>(integers(1 << 20) - (1 << 21)));
+      rollout_logp.push_back(old_logp.back() + in_millionths<float>(integers(1 << 21)));
+      if (integers.one_in(9)) rollout_logp.back() = gdpo::math::nan<float>();
+      weights.push_back(in_millionths<float>(integers(1 << 20) + (1 << 20)));
+      mask.push_back(!integers.one_in(5));
+    }
+    gdpo::TokenBatch<float> batch;
+    batch.old_logp = gdpo::view(old_logp.data(), rows, width);
+    batch.rollout_logp = gdpo::view(rollout_logp.data(), rows, width);
+    batch.weights = gdpo::view(weights.data(), rows, width);
+    batch.mask = gdpo::view(mask.data(), rows, width);
+    const gdpo::MismatchReport report = gdpo::mismatch(batch);
+    Hash hash;
+    for (const gdpo::detail::MismatchMetric& metric : gdpo::detail::mismatch_metrics)
+      hash.add(metric.of(report));
+    line_(to_, "loss", "mismatch", hash.value());
   }
 
   gdpo_bits_line line_;

@@ -66,13 +66,13 @@ struct DiagnoseSettings {
 
   /// The largest KL divergence of the sampling engine's policy from the trainer's, in nats per
   /// token; 0 or more. Compared is the larger of |MismatchReport::kl()| and k3_kl(), because k1 of
-  /// log-probs that are off by one token cancels. Default: verl's guide to rollout correction
-  /// (docs/algo/rollout_corr.md), whose check of health warns above 0.1.
+  /// log-probs that are off by one token cancels. Default: verl's guide "Rollout Correction", whose
+  /// check of health warns above 0.1.
   double rollout_kl = 0.1;
 
   /// The largest mean of e^|old - rollout| over tokens, MismatchReport::mult_prob_error(); 1 or
-  /// more. Default: NeMo-RL's guide to new models (docs/adding-new-models.md), which investigates
-  /// models above 1.05, of equal precision in engine and trainer.
+  /// more. Default: NeMo-RL's guide "Add New Models", which investigates models above 1.05,
+  /// of equal precision in engine and trainer.
   double mult_prob_error = 1.05;
 
   /// The least effective sample size, as a share of the tokens, 0 to 1: of the batch's weights, or
