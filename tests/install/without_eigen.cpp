@@ -7,6 +7,7 @@
 #include <gdpo/dist.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/mismatch.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/update.hpp>

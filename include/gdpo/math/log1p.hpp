@@ -33,8 +33,8 @@ GDPO_INLINE double log1p(double y) {
   p = fma(p, z, 1.0 / 15), p = fma(p, z, 1.0 / 13), p = fma(p, z, 1.0 / 11);
   p = fma(p, z, 1.0 / 9), p = fma(p, z, 1.0 / 7), p = fma(p, z, 1.0 / 5), p = fma(p, z, 1.0 / 3);
   const double twice = s + s, n = k;
-  const double small = fma(twice, mul(z, p), mul(n, ln2_lo));
-  return mul(n, ln2_hi) + (twice + small);
+  const double rest_of_log = fma(twice, mul(z, p), mul(n, ln2_lo));
+  return mul(n, ln2_hi) + (twice + rest_of_log);
 }
 
 }  // namespace math
