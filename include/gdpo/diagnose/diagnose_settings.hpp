@@ -109,7 +109,7 @@ struct DiagnoseSettings {
     field("first_entropy", s.first_entropy, nats,
           "that of the first step of the run; 0: not known");
     field("entropy_share", s.entropy_share, share, "the least share of it that is left");
-    field("rollout_kl", s.rollout_kl, at_least(0).or_infinity().with_note("nats"),
+    field("rollout_kl", s.rollout_kl, distance,
           "largest KL of the sampling engine from the trainer");
     field("mult_prob_error", s.mult_prob_error, at_least(1).or_infinity(),
           "largest factor between the probabilities of engine and trainer");

@@ -395,7 +395,22 @@ TEST_CASE("settings: diagnosis", "[fields]") {
                                 {"truncated", "more than 0 and at most 1 (a share)"},
                                 {"entropy_floor", "a finite number of at least 0 (nats)"},
                                 {"first_entropy", "a finite number of at least 0 (nats)"},
-                                {"entropy_share", share}});
+                                {"entropy_share", share},
+                                {"rollout_kl", or_infinity},
+                                {"mult_prob_error", "at least 1 (infinity: off)"},
+                                {"effective_sample_size", share},
+                                {"dropped", share}});
+}
+
+TEST_CASE("settings: the mismatch report", "[fields]") {
+  settings(MismatchSettings{}, {{"token_low", least_0},
+                                {"token_high", or_infinity},
+                                {"row_low", least_0},
+                                {"row_high", or_infinity},
+                                {"clamp", "more than 0 (infinity: off)"},
+                                {"count_eps", least_0},
+                                {"ess_eps", least_0},
+                                {"empty_rows", flag}});
 }
 
 TEST_CASE("settings: steps of training", "[fields]") {
