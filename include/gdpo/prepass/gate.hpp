@@ -143,10 +143,10 @@ struct Gate {
 /// advantages of tokens, only the row's tokens with A < 0 are dropped. TRL
 /// off_policy_mask_threshold, with MissingRollout::NoDifference since 1.11.0; in ms-swift with
 /// Reach::Mask and GateAdvantage::Row.
-inline Gate off_policy_sequence_mask(double max, Reach reach = Reach::Surrogate,
-                                     GateAdvantage advantage = GateAdvantage::Token,
-                                     MissingRollout missing = MissingRollout::Drop) {
-  Gate gate;
+constexpr Gate off_policy_sequence_mask(double max, Reach reach = Reach::Surrogate,
+                                        GateAdvantage advantage = GateAdvantage::Token,
+                                        MissingRollout missing = MissingRollout::Drop) {
+  Gate gate{};
   gate.estimator = Estimator::K1;
   gate.pair = Pair::Drift;
   gate.statistic = Statistic::SequenceMean;

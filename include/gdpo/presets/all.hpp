@@ -10,9 +10,11 @@
 #include <gdpo/presets/paper.hpp>
 #include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/presets/prime_rl.hpp>
 #include <gdpo/presets/skyrl.hpp>
 #include <gdpo/presets/slime.hpp>
 #include <gdpo/presets/textbook.hpp>
+#include <gdpo/presets/torchrl.hpp>
 #include <gdpo/presets/trinity.hpp>
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/unsloth_zoo.hpp>
@@ -108,7 +110,7 @@ constexpr auto with_losses(const F& f) {
   return detail::with_all(f, detail::own_losses, trl::losses, verl::losses, nvlabs::losses,
                           ms_swift::losses, open_instruct::losses, nemo_rl::losses, slime::losses,
                           liger::losses, unsloth_zoo::losses, skyrl::losses, trinity::losses,
-                          textbook::losses);
+                          prime_rl::losses, textbook::losses);
 }
 /// Calls f(preset) for each of them.
 template <class F>
@@ -119,8 +121,10 @@ constexpr void for_each_loss(const F& f) {
 template <class F>
 constexpr auto with_prepasses(const F& f) {
   return detail::with_all(f, detail::own_prepasses, trl::prepasses, verl::prepasses,
-                          ms_swift::prepasses, open_instruct::prepasses, skyrl::prepasses,
-                          areal::prepasses);
+                          ms_swift::prepasses, open_instruct::prepasses, nemo_rl::prepasses,
+                          slime::prepasses, openrlhf::prepasses, unsloth_zoo::prepasses,
+                          skyrl::prepasses, areal::prepasses, prime_rl::prepasses,
+                          torchrl::prepasses, trinity::prepasses);
 }
 /// Calls f(preset) for each of them.
 template <class F>

@@ -1,6 +1,7 @@
 #pragma once
 // Presets of AReaL.
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -16,9 +17,81 @@ inline constexpr const char* version = "areal 1.0.4";
 /// (arXiv 2510.01161). AReaL has no default: it is off there unless set.
 inline constexpr prepass::SecondMoment m2po{};
 
+// rejection_sampling of ppo_actor_loss_fn, with `upper` 5 and no `lower`, its defaults, for ratios.
+// The weight is old / behavior. Action "mask": what is outside has weight 0; it still counts. For a
+// KL metric AReaL's bound is one of the divergence: set `max`. `agg` is the statistic: "mean" here,
+// "sum" and "max" are SequenceSum and SequenceMax (by name "gate.statistic=sequence_sum").
+
+namespace detail {
+constexpr prepass::MaskedImportance rejected(prepass::Statistic weight,
+                                             prepass::Statistic statistic,
+                                             prepass::Estimator metric, double min, double max) {
+  return presets::masked(presets::weight(weight), presets::gate(metric, statistic, min, max));
+}
+constexpr prepass::MaskedImportance by_token(prepass::Estimator metric, double min, double max) {
+  return rejected(prepass::Statistic::Token, prepass::Statistic::Token, metric, min, max);
+}
+constexpr prepass::MaskedImportance by_row(prepass::Estimator metric, double min, double max) {
+  return rejected(metric == prepass::Estimator::Ratio ? prepass::Statistic::SequenceMean
+                                                      : prepass::Statistic::Token,
+                  prepass::Statistic::SequenceMean, metric, min, max);
+}
+}  // namespace detail
+/// level="token", action="clamp": the ratio of each token, at most 5, whatever the metric.
+inline constexpr prepass::Importance token_clamp =
+    presets::weight(prepass::Statistic::Token, {-math::infinity, 5});
+/// level="sequence", action="clamp", metric="ratio": the geometric mean of the ratios of the row, at
+/// most 5.
+inline constexpr prepass::Importance sequence_clamp =
+    presets::weight(prepass::Statistic::SequenceMean, {-math::infinity, 5});
+/// level="token", action="mask", metric="ratio": the ratio of each token, and 0 where it is above 5.
+inline constexpr prepass::MaskedImportance token_mask_ratio =
+    detail::by_token(prepass::Estimator::Ratio, -math::infinity, 5);
+/// metric="kl_k1" of a token: old - behavior, so that `min` here is minus AReaL's upper bound.
+inline constexpr prepass::MaskedImportance token_mask_kl_k1 =
+    detail::by_token(prepass::Estimator::K1, -0.1, math::infinity);
+/// metric="kl_k2" of a token.
+inline constexpr prepass::MaskedImportance token_mask_kl_k2 =
+    detail::by_token(prepass::Estimator::K2, -math::infinity, 0.1);
+/// metric="kl_k3" of a token.
+inline constexpr prepass::MaskedImportance token_mask_kl_k3 =
+    detail::by_token(prepass::Estimator::K3, -math::infinity, 0.1);
+/// level="sequence", action="mask", metric="ratio": the geometric mean of the ratios of the row, and
+/// 0 where it is above 5.
+inline constexpr prepass::MaskedImportance sequence_mask_ratio =
+    detail::by_row(prepass::Estimator::Ratio, -math::infinity, 5);
+/// metric="kl_k1" of a row: the ratio of each token, and 0 in rows outside; `min` as of a token.
+inline constexpr prepass::MaskedImportance sequence_mask_kl_k1 =
+    detail::by_row(prepass::Estimator::K1, -0.1, math::infinity);
+/// metric="kl_k2" of a row: the ratio of each token, and 0 in rows outside.
+inline constexpr prepass::MaskedImportance sequence_mask_kl_k2 =
+    detail::by_row(prepass::Estimator::K2, -math::infinity, 0.1);
+/// metric="kl_k3" of a row: the ratio of each token, and 0 in rows outside.
+inline constexpr prepass::MaskedImportance sequence_mask_kl_k3 =
+    detail::by_row(prepass::Estimator::K3, -math::infinity, 0.1);
+
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
-  return f(Preset{"areal::m2po", m2po, "m2_threshold=0.04", version});
+  return f(Preset{"areal::m2po", m2po, "m2_threshold=0.04", version},
+           Preset{"areal::token_clamp", token_clamp, "level=token action=clamp", version},
+           Preset{"areal::sequence_clamp", sequence_clamp,
+                  "level=sequence action=clamp metric=ratio", version},
+           Preset{"areal::token_mask_ratio", token_mask_ratio,
+                  "level=token action=mask metric=ratio", version},
+           Preset{"areal::token_mask_kl_k1", token_mask_kl_k1,
+                  "level=token action=mask metric=kl_k1", version},
+           Preset{"areal::token_mask_kl_k2", token_mask_kl_k2,
+                  "level=token action=mask metric=kl_k2", version},
+           Preset{"areal::token_mask_kl_k3", token_mask_kl_k3,
+                  "level=token action=mask metric=kl_k3", version},
+           Preset{"areal::sequence_mask_ratio", sequence_mask_ratio,
+                  "level=sequence action=mask metric=ratio", version},
+           Preset{"areal::sequence_mask_kl_k1", sequence_mask_kl_k1,
+                  "level=sequence action=mask metric=kl_k1", version},
+           Preset{"areal::sequence_mask_kl_k2", sequence_mask_kl_k2,
+                  "level=sequence action=mask metric=kl_k2", version},
+           Preset{"areal::sequence_mask_kl_k3", sequence_mask_kl_k3,
+                  "level=sequence action=mask metric=kl_k3", version});
 };
 }  // namespace areal
 GDPO_END_NAMESPACE

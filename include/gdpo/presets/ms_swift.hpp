@@ -3,6 +3,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -97,35 +98,38 @@ inline constexpr auto megatron_bnpo_loss = dapo_loss;
 
 // The pre-passes of rollout_importance_sampling_mode, with a threshold of 2. The log ratios
 // old_logp - rollout_logp are clamped to +-20, and the weights multiply the KL term too.
-// "token_mask" and "sequence_mask" take two pre-passes: token_weight, then the mask.
 
-/// The weights of rollout_importance_sampling_mode="token_mask" and "sequence_mask": the ratio of
-/// each token. The mask is a second pre-pass.
-inline constexpr prepass::Importance token_weight{
-    prepass::Statistic::Token, {-20, 20}, {}, 0, Reach::SurrogateAndKl};
 /// rollout_importance_sampling_mode="token_truncate": the ratio of each token, at most 2.
-inline constexpr prepass::Importance token_truncate{
-    prepass::Statistic::Token, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
+inline constexpr prepass::Importance token_truncate = presets::weight(
+    prepass::Statistic::Token, {-math::infinity, 2}, {-20, 20}, Reach::SurrogateAndKl);
 /// rollout_importance_sampling_mode="sequence_truncate": the geometric mean of the ratios of the
 /// row, each bounded, at most 2.
-inline constexpr prepass::Importance sequence_truncate{
-    prepass::Statistic::SequenceMean, {},       {-math::infinity, 2}, 0, Reach::SurrogateAndKl,
-    prepass::MissingRollout::Drop,    {-20, 20}};
-/// The mask of rollout_importance_sampling_mode="token_mask": drops tokens whose ratio is above 2.
-inline constexpr prepass::Gate token_mask = [] {
-  prepass::Gate gate{};
-  gate.clamp = {-20, 20};
-  gate.max = 2;
-  gate.reach = Reach::SurrogateAndKl;
-  return gate;
+inline constexpr prepass::Importance sequence_truncate = [] {
+  prepass::Importance pass = presets::weight(prepass::Statistic::SequenceMean, {-math::infinity, 2},
+                                             {}, Reach::SurrogateAndKl);
+  pass.token_clamp = {-20, 20};
+  return pass;
 }();
-/// The mask of rollout_importance_sampling_mode="sequence_mask": drops rows whose geometric mean of
-/// the ratios is above 2.
-inline constexpr prepass::Gate sequence_mask = [] {
-  prepass::Gate gate = token_mask;
-  gate.statistic = prepass::Statistic::SequenceMean;
-  return gate;
-}();
+namespace detail {
+constexpr prepass::MaskedImportance masked(prepass::Statistic statistic) {
+  return presets::masked(
+      presets::weight(prepass::Statistic::Token, {}, {-20, 20}, Reach::SurrogateAndKl),
+      presets::gate(prepass::Estimator::Ratio, statistic, -math::infinity, 2, Reach::SurrogateAndKl,
+                    {-20, 20}));
+}
+}  // namespace detail
+/// rollout_importance_sampling_mode="token_mask": the ratio of each token, and 0 where it is above
+/// 2.
+inline constexpr prepass::MaskedImportance token_mask = detail::masked(prepass::Statistic::Token);
+/// rollout_importance_sampling_mode="sequence_mask": the ratio of each token, and 0 in rows whose
+/// geometric mean of the ratios is above 2.
+inline constexpr prepass::MaskedImportance sequence_mask =
+    detail::masked(prepass::Statistic::SequenceMean);
+/// off_policy_sequence_mask_delta=0.5: rows that have a mean A < 0 and whose mean of rollout - logp
+/// is above `max` leave the mask, and so the counts. ms-swift has no default: it is off there unless
+/// set.
+inline constexpr prepass::Gate off_policy_sequence_mask =
+    prepass::off_policy_sequence_mask(0.5, Reach::Mask, prepass::GateAdvantage::Row);
 
 /// The weights of loss_type="fipo", with fipo_decay_rate 32, fipo_clip_range 0.2,
 /// fipo_clip_high_only and fipo_safety_threshold 4. Where the trainer's delta is set, set
@@ -169,12 +173,12 @@ inline constexpr auto prepasses = [](const auto& f) {
                   "rollout_importance_sampling_mode=token_truncate", version},
            Preset{"ms_swift::sequence_truncate", sequence_truncate,
                   "rollout_importance_sampling_mode=sequence_truncate", version},
-           Preset{"ms_swift::token_weight", token_weight,
-                  "rollout_importance_sampling_mode=token_mask or sequence_mask", version},
            Preset{"ms_swift::token_mask", token_mask, "rollout_importance_sampling_mode=token_mask",
                   version},
            Preset{"ms_swift::sequence_mask", sequence_mask,
                   "rollout_importance_sampling_mode=sequence_mask", version},
+           Preset{"ms_swift::off_policy_sequence_mask", off_policy_sequence_mask,
+                  "off_policy_sequence_mask_delta=0.5", release},
            Preset{"ms_swift::fipo", fipo, "loss_type=fipo", version});
 };
 }  // namespace ms_swift

@@ -3,13 +3,15 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The estimators of NeMo-RL, advantage_estimator.py, and its value loss, loss_functions.py.
+/// The estimators of NeMo-RL, advantage_estimator.py, and its losses and corrections,
+/// loss_functions.py.
 ///
 /// The std is that of the other completions where use_leave_one_out_baseline is on, NeMo-RL's
 /// default. A spread of 0 does not divide (EpsAt::StdOrOne). A group of one row gets 0. Missing
@@ -67,15 +69,49 @@ inline constexpr auto vapo = [] {
 /// MseValueLossFn: half the squared error, a mean over the tokens of the step. Set clip =
 /// cliprange, whose default is none.
 inline constexpr ValueLoss<> value_loss{};
+/// The KL term of ClippedPGLossFn: K3 with its input clamped to +-20, its value to +-10, and the
+/// gradient of value times e^(logp - detach(logp)). reference_policy_kl_penalty is beta, 0.01.
+inline constexpr Kl<kl::K3, kl::ScoreFunction> score_kl{0.01, Against::Ref, {-20, 20}, {-10, 10}};
+/// ClippedPGLossFn: clip 0.2 (ratio_clip_min, ratio_clip_max), no dual clip (ratio_clip_c is
+/// surrogate.dual), and token_level_loss, the mean over the tokens of the step, to whose number
+/// NeMo-RL adds 1e-8. Without token_level_loss it is aggregate::seq_mean_token_mean(); with
+/// sequence_level_importance_ratios with_level<level::Sequence<>>(loss); for force_on_policy_ratio
+/// bind logp as old_logp.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3, kl::ScoreFunction>>
+    clipped_pg_loss{{}, {}, score_kl, aggregate::token_mean()};
+/// ClippedPGLossFn with disable_ppo_ratio: REINFORCE.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<kl::K3, kl::ScoreFunction>>
+    reinforce_loss{{}, {}, score_kl, aggregate::token_mean()};
 /// ClippedPGLossFn with use_cispo: the detached ratio between 1 - ratio_clip_min and 1 +
-/// ratio_clip_max, 0.2 both, the KL term K3 with beta 0.01 and clamps, and token_level_loss, the
-/// mean over the tokens of the step. reference_policy_kl_penalty is kl.beta. (NeMo-RL adds 1e-8 to
-/// the number of tokens.)
-inline constexpr CispoLoss<> cispo_loss{{},
-                                        {},
-                                        {0.01, Against::Ref, {-20, 20}, {-10, 10}},
-                                        aggregate::token_mean(),
-                                        {{1 - 0.2, 1 + 0.2}, {}}};
+/// ratio_clip_max, 0.2 both.
+inline constexpr CispoLoss<level::Token<>, Kl<kl::K3, kl::ScoreFunction>> cispo_loss{
+    {}, {}, score_kl, aggregate::token_mean(), {{1 - 0.2, 1 + 0.2}, {}}};
+
+// The corrections of use_importance_sampling_correction. NeMo-RL has no default of
+// truncated_importance_sampling_ratio and _ratio_min: set the bounds.
+
+/// use_importance_sampling_correction without a type: the ratio of each token.
+inline constexpr prepass::Importance importance_sampling =
+    presets::weight(prepass::Statistic::Token);
+/// The same with sequence_level_importance_ratios: the product of the ratios of the row.
+inline constexpr prepass::Importance sequence_importance_sampling =
+    presets::weight(prepass::Statistic::SequenceSum);
+/// truncated_importance_sampling_type="tis": the ratio of each token, at most 2.
+inline constexpr prepass::Importance tis =
+    presets::weight(prepass::Statistic::Token, {-math::infinity, 2});
+/// truncated_importance_sampling_type="icepop": the ratio of each token, and 0 outside [0.5, 5].
+inline constexpr prepass::MaskedImportance icepop =
+    presets::masked(presets::weight(prepass::Statistic::Token),
+                    presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 5));
+/// truncated_importance_sampling_type="seq-mask-tis": the ratio of each token, and 0 in rows whose
+/// geometric mean of the ratios is outside [0.999, 1.002].
+inline constexpr prepass::MaskedImportance seq_mask_tis = [] {
+  prepass::MaskedImportance pass = presets::masked(
+      presets::weight(prepass::Statistic::Token),
+      presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceMean, 0.999, 1.002));
+  pass.rest.first.count_eps = 1e-8;
+  return pass;
+}();
 
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
@@ -104,7 +140,20 @@ inline constexpr auto value_losses = [](const auto& f) {
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
-  return f(Preset{"nemo_rl::cispo", cispo_loss, "use_cispo", version});
+  return f(Preset{"nemo_rl::clipped_pg", clipped_pg_loss, "ClippedPGLossFn", version},
+           Preset{"nemo_rl::reinforce", reinforce_loss, "disable_ppo_ratio", version},
+           Preset{"nemo_rl::cispo", cispo_loss, "use_cispo", version});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(Preset{"nemo_rl::importance_sampling", importance_sampling,
+                  "use_importance_sampling_correction", version},
+           Preset{"nemo_rl::sequence_importance_sampling", sequence_importance_sampling,
+                  "use_importance_sampling_correction sequence_level_importance_ratios", version},
+           Preset{"nemo_rl::tis", tis, "truncated_importance_sampling_type=tis", version},
+           Preset{"nemo_rl::icepop", icepop, "truncated_importance_sampling_type=icepop", version},
+           Preset{"nemo_rl::seq_mask_tis", seq_mask_tis,
+                  "truncated_importance_sampling_type=seq-mask-tis", version});
 };
 }  // namespace nemo_rl
 GDPO_END_NAMESPACE

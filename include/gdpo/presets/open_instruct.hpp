@@ -3,6 +3,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -41,10 +42,24 @@ inline constexpr CispoLoss<> cispo_loss{{},
                                         aggregate::token_mean(Over::Given),
                                         {{0, 1 + 0.272}, {}}};
 /// use_rho_correction=True with rho_clamp at its default: the ratio of each token to the rollout
-/// policy, at most 2, from a log ratio clamped to +-10. The bounds of rho_mask are a prepass::Gate
-/// with the same clamp.
-inline constexpr prepass::Importance rho{
-    prepass::Statistic::Token, {-10, 10}, {-math::infinity, 2}};
+/// policy, at most 2, from a log ratio clamped to +-10.
+inline constexpr prepass::Importance rho =
+    presets::weight(prepass::Statistic::Token, {-math::infinity, 2}, {-10, 10});
+/// use_rho_correction=True with rho_mask_lower_bound=0.5 and rho_mask_upper_bound=2 (0, the default,
+/// is off): `rho`, and 0 outside these bounds. rho_mask_sequence_level is SequenceMean as the
+/// statistic of both parts.
+inline constexpr prepass::MaskedImportance rho_mask =
+    presets::masked(rho, presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 2,
+                                       Reach::Surrogate, {-10, 10}));
+/// use_rho_correction=True with rho_mask_tv_divergence and rho_mask_upper_bound=0.1 (VACO): `rho`,
+/// and 0 at tokens that the update pushes further away, in rows whose mean |ratio - 1| is above 0.1.
+inline constexpr prepass::MaskedImportance rho_tv = [] {
+  prepass::Gate gate =
+      presets::gate(prepass::Estimator::RatioDeviation, prepass::Statistic::SequenceMean,
+                    -math::infinity, 0.1, Reach::Surrogate, {-10, 10});
+  gate.when = prepass::When::Outward;
+  return presets::masked(rho, gate);
+}();
 
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
@@ -60,7 +75,11 @@ inline constexpr auto losses = [](const auto& f) {
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
-  return f(Preset{"open_instruct::rho", rho, "use_rho_correction", version});
+  return f(Preset{"open_instruct::rho", rho, "use_rho_correction", version},
+           Preset{"open_instruct::rho_mask", rho_mask,
+                  "use_rho_correction rho_mask_lower_bound=0.5 rho_mask_upper_bound=2", version},
+           Preset{"open_instruct::rho_tv", rho_tv,
+                  "use_rho_correction rho_mask_tv_divergence rho_mask_upper_bound=0.1", version});
 };
 }  // namespace open_instruct
 GDPO_END_NAMESPACE

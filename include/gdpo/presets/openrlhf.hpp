@@ -1,19 +1,22 @@
 #pragma once
 // Presets of OpenRLHF.
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators over tokens of OpenRLHF, RemoteExperienceMaker.compute_advantages_and_returns,
-/// and its value loss.
+/// its value loss, and the corrections between sampler and trainer of PolicyLoss.
 ///
 /// The reward of a row is clamped (reward_clip_range is `reward_clip`) and added at its last token;
 /// each token pays penalty.coef = init_kl_coef times its KL to the reference. For no_std_norm set
 /// renorm.eps_at = EpsAt::None.
 namespace openrlhf {
 inline constexpr const char* version = "OpenRLHF/OpenRLHF@3c3be623";
+/// The release that its corrections were last tested against.
+inline constexpr const char* release = "openrlhf 0.11.2";
 
 /// Normalization over the valid tokens of the batch: the population variance, at least 1e-8.
 inline constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
@@ -30,6 +33,51 @@ inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce{
 /// clip_eps; none by default.
 inline constexpr ValueLoss<> value_loss{};
 
+// The corrections of is_correction_level, _mode and _gating, with is_correction_threshold [0.5, 5].
+// Mode "mask", the default: the weight is the ratio of the token, and 0 where the gating's
+// statistic is outside the threshold; tokens that it drops still count. Mode "clip": the bounded
+// ratio, whatever the gating. Level "seq" takes the geometric mean of a ratio and the mean of a
+// divergence over the row. Releases up to 0.11.1 called "token" and "clip" tis, "token" and "mask"
+// icepop, "seq" and "mask" seq-mask-tis. With policy_loss_type="gspo" a correction only takes the
+// ratio of the loss against the sampler: bind rollout_logp as old_logp.
+
+namespace detail {
+constexpr prepass::MaskedImportance masked(prepass::Estimator gating, prepass::Statistic statistic,
+                                           double min, double max) {
+  return presets::masked(presets::weight(prepass::Statistic::Token),
+                         presets::gate(gating, statistic, min, max));
+}
+}  // namespace detail
+/// is_correction_level="token" and mode "clip": the ratio of each token, between 0.5 and 5.
+inline constexpr prepass::Importance token_clip =
+    presets::weight(prepass::Statistic::Token, {0.5, 5});
+/// is_correction_level="seq" and mode "clip": the geometric mean of the ratios of the row, between
+/// 0.5 and 5.
+inline constexpr prepass::Importance seq_clip =
+    presets::weight(prepass::Statistic::SequenceMean, {0.5, 5});
+/// is_correction_level="token" and gating "ratio": the ratio of each token, and 0 outside [0.5, 5].
+inline constexpr prepass::MaskedImportance token_mask_ratio =
+    detail::masked(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 5);
+/// is_correction_level="seq" and gating "ratio": the ratio of each token, and 0 in rows whose
+/// geometric mean of the ratios is outside [0.5, 5].
+inline constexpr prepass::MaskedImportance seq_mask_ratio =
+    detail::masked(prepass::Estimator::Ratio, prepass::Statistic::SequenceMean, 0.5, 5);
+/// is_correction_level="token" and gating "binary_kl": the ratio of each token, and 0 where its
+/// binary KL is above 0.05. The threshold is a divergence here: set `max`.
+inline constexpr prepass::MaskedImportance token_mask_binary_kl =
+    detail::masked(prepass::Estimator::BinaryKl, prepass::Statistic::Token, -math::infinity, 0.05);
+/// is_correction_level="seq" and gating "binary_kl": the same by the mean over the row.
+inline constexpr prepass::MaskedImportance seq_mask_binary_kl = detail::masked(
+    prepass::Estimator::BinaryKl, prepass::Statistic::SequenceMean, -math::infinity, 0.05);
+/// is_correction_level="token" and gating "tv": the ratio of each token, and 0 where |p - q| is
+/// above 0.1. The threshold is a difference of probabilities here: set `max`.
+inline constexpr prepass::MaskedImportance token_mask_tv = detail::masked(
+    prepass::Estimator::BinaryTotalVariation, prepass::Statistic::Token, -math::infinity, 0.1);
+/// is_correction_level="seq" and gating "tv": the same by the mean over the row.
+inline constexpr prepass::MaskedImportance seq_mask_tv =
+    detail::masked(prepass::Estimator::BinaryTotalVariation, prepass::Statistic::SequenceMean,
+                   -math::infinity, 0.1);
+
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"openrlhf::gae", gae, "advantage_estimator=gae", version},
@@ -38,6 +86,25 @@ inline constexpr auto token_advantages = [](const auto& f) {
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {
   return f(Preset{"openrlhf::value_loss", value_loss, "ValueLoss", version});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(Preset{"openrlhf::token_clip", token_clip,
+                  "is_correction_level=token is_correction_mode=clip", release},
+           Preset{"openrlhf::seq_clip", seq_clip, "is_correction_level=seq is_correction_mode=clip",
+                  release},
+           Preset{"openrlhf::token_mask_ratio", token_mask_ratio,
+                  "is_correction_level=token is_correction_gating=ratio", release},
+           Preset{"openrlhf::seq_mask_ratio", seq_mask_ratio,
+                  "is_correction_level=seq is_correction_gating=ratio", release},
+           Preset{"openrlhf::token_mask_binary_kl", token_mask_binary_kl,
+                  "is_correction_level=token is_correction_gating=binary_kl", release},
+           Preset{"openrlhf::seq_mask_binary_kl", seq_mask_binary_kl,
+                  "is_correction_level=seq is_correction_gating=binary_kl", release},
+           Preset{"openrlhf::token_mask_tv", token_mask_tv,
+                  "is_correction_level=token is_correction_gating=tv", release},
+           Preset{"openrlhf::seq_mask_tv", seq_mask_tv,
+                  "is_correction_level=seq is_correction_gating=tv", release});
 };
 }  // namespace openrlhf
 GDPO_END_NAMESPACE

@@ -1,7 +1,8 @@
 #pragma once
-// The policy losses of SkyRL as presets, and the pre-passes of two of them.
+// The policy losses of SkyRL as presets, and its corrections between sampler and trainer.
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -34,6 +35,17 @@ inline constexpr PolicyLoss<> clip_cov_loss{{}, {}, {0.0}, aggregate::token_sum(
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::Abs>> kl_cov_loss{
     {}, {math::infinity, math::infinity}, {1.0, Against::Old}, aggregate::token_sum()};
 
+/// policy_loss_type="rollout_is" (rollout_is_policy_loss): REINFORCE times the detached ratio to
+/// the sampler, with its log clamped to +-20. Bind rollout_logp as old_logp. The pre-pass
+/// `rollout_is` drops tokens.
+inline constexpr CispoLoss<level::Token<map::Clamp>> rollout_is_loss{
+    {{-20, 20}}, {}, {0.0}, aggregate::token_sum(), {{0, math::infinity}, {}}};
+/// policy_loss_type="dppo" (dppo_policy_loss): the ratio to the sampler without a clip, with its log
+/// clamped to +-20. Bind rollout_logp as old_logp. The pre-pass `dppo_binary_tv` or
+/// `dppo_binary_kl` drops tokens.
+inline constexpr PolicyLoss<level::Token<map::Clamp>> dppo_loss{
+    {{-20, 20}}, {1, math::infinity}, {0.0}, aggregate::token_sum()};
+
 /// The picks of policy_loss_type="clip_cov": 2e-4 of the tokens (clip_cov.clip_ratio), at random
 /// among those with a covariance between 1 and 5 (clip_cov_lb, clip_cov_ub). Set `seed` anew in
 /// each step.
@@ -49,18 +61,87 @@ inline constexpr prepass::Covariance kl_cov = [] {
   return pass;
 }();
 
+/// policy_loss_type="rollout_is": drops tokens whose ratio to the sampler is outside [0.8, 1.2]
+/// (eps_clip_low, eps_clip_high).
+inline constexpr prepass::Gate rollout_is = [] {
+  prepass::Gate pass =
+      presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 1 - 0.2, 1 + 0.2);
+  pass.pair = prepass::Pair::Drift;
+  return pass;
+}();
+/// policy_loss_type="dppo" with dppo_type="binary_tv": drops the tokens whose probability has moved
+/// away from the sampler's by more than 0.2 (delta_low, delta_high) in the direction of their
+/// advantage.
+inline constexpr prepass::Gate dppo_binary_tv =
+    presets::outward(prepass::Estimator::ProbabilityGain, prepass::Pair::Drift, 0.2, 0.2);
+/// policy_loss_type="dppo" with dppo_type="binary_kl": the same by the binary KL of the token
+/// against all others.
+inline constexpr prepass::Gate dppo_binary_kl =
+    presets::outward(prepass::Estimator::SignedBinaryKl, prepass::Pair::Drift, 0.2, 0.2, 1e-8);
+
+// The parts of off_policy_correction, in the order in which SkyRL applies them. What its masks drop
+// leaves the mask; SkyRL has scaled the advantages before, so the counts stay: give prepare() all
+// of them and `aggregate` a count of before. Masks of tokens clamp log ratios to +-20. Where SkyRL
+// has no default (null: off), the bounds here are those that its documentation names.
+
+/// outlier_token_is_threshold_high=100: rows in which the ratio of some token is larger.
+inline constexpr prepass::Gate outlier_token_high =
+    presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceMax, -math::infinity, 100,
+                  Reach::Mask, {-20, 20});
+/// outlier_token_is_threshold_low=1e-4: rows in which the ratio of some token is smaller. `max` is
+/// minus its natural logarithm.
+inline constexpr prepass::Gate outlier_token_low =
+    presets::gate(prepass::Estimator::K1, prepass::Statistic::SequenceMax, -math::infinity,
+                  9.2103403719761836, Reach::Mask, {-20, 20});
+/// token_mask_is_threshold_low=0.5 and token_mask_is_threshold_high=2: tokens outside.
+inline constexpr prepass::Gate token_mask = presets::gate(
+    prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 2, Reach::Mask, {-20, 20});
+/// tis_ratio_type="token": the ratio of each token, at most token_tis_ratio_clip_high, 2.
+inline constexpr prepass::Importance token_tis =
+    presets::weight(prepass::Statistic::Token, {-math::infinity, 2}, {-20, 20});
+/// tis_ratio_type="sequence": the product of the ratios of the row, at most
+/// sequence_tis_ratio_clip_high, 5.
+inline constexpr prepass::Importance sequence_tis =
+    presets::weight(prepass::Statistic::SequenceSum, {-math::infinity, 5}, {-20, 20});
+/// sequence_mask_metric="geometric": rows whose geometric mean of the ratios is outside [0.99,
+/// 1.01] (geo_mask_low, geo_mask_high).
+inline constexpr prepass::Gate geometric_mask = presets::gate(
+    prepass::Estimator::Ratio, prepass::Statistic::SequenceMean, 0.99, 1.01, Reach::Mask);
+/// sequence_mask_metric="product": rows whose product of the ratios is outside [0.5, 2]
+/// (product_mask_low, product_mask_high).
+inline constexpr prepass::Gate product_mask =
+    presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceSum, 0.5, 2, Reach::Mask);
+
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"skyrl::regular", regular_loss, "policy_loss_type=regular", version},
            Preset{"skyrl::gspo", gspo_loss, "policy_loss_type=gspo", version},
            Preset{"skyrl::cispo", cispo_loss, "policy_loss_type=cispo", version},
            Preset{"skyrl::clip_cov", clip_cov_loss, "policy_loss_type=clip_cov", version},
-           Preset{"skyrl::kl_cov", kl_cov_loss, "policy_loss_type=kl_cov", version});
+           Preset{"skyrl::kl_cov", kl_cov_loss, "policy_loss_type=kl_cov", version},
+           Preset{"skyrl::rollout_is", rollout_is_loss, "policy_loss_type=rollout_is", version},
+           Preset{"skyrl::dppo", dppo_loss, "policy_loss_type=dppo", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
-  return f(Preset{"skyrl::clip_cov", clip_cov, "policy_loss_type=clip_cov", version},
-           Preset{"skyrl::kl_cov", kl_cov, "policy_loss_type=kl_cov", version});
+  return f(
+      Preset{"skyrl::clip_cov", clip_cov, "policy_loss_type=clip_cov", version},
+      Preset{"skyrl::kl_cov", kl_cov, "policy_loss_type=kl_cov", version},
+      Preset{"skyrl::rollout_is", rollout_is, "policy_loss_type=rollout_is", version},
+      Preset{"skyrl::dppo_binary_tv", dppo_binary_tv, "policy_loss_type=dppo dppo_type=binary_tv",
+             version},
+      Preset{"skyrl::dppo_binary_kl", dppo_binary_kl, "policy_loss_type=dppo dppo_type=binary_kl",
+             version},
+      Preset{"skyrl::outlier_token_high", outlier_token_high, "outlier_token_is_threshold_high=100",
+             version},
+      Preset{"skyrl::outlier_token_low", outlier_token_low, "outlier_token_is_threshold_low=1e-4",
+             version},
+      Preset{"skyrl::token_mask", token_mask,
+             "token_mask_is_threshold_low=0.5 token_mask_is_threshold_high=2", version},
+      Preset{"skyrl::token_tis", token_tis, "tis_ratio_type=token", version},
+      Preset{"skyrl::sequence_tis", sequence_tis, "tis_ratio_type=sequence", version},
+      Preset{"skyrl::geometric_mask", geometric_mask, "sequence_mask_metric=geometric", version},
+      Preset{"skyrl::product_mask", product_mask, "sequence_mask_metric=product", version});
 };
 }  // namespace skyrl
 GDPO_END_NAMESPACE

@@ -3,13 +3,14 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators of slime, RolloutManager._post_process_rewards and
-/// compute_advantages_and_returns, and its value loss.
+/// compute_advantages_and_returns, and its losses and corrections.
 ///
 /// Rewards of rows are normalized first, then given to the tokens. Each token pays penalty.coef =
 /// kl_coef times its KL; kl_loss_type is penalty.kl.estimator. Missing (NaN) rewards are not
@@ -57,6 +58,28 @@ inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
 inline constexpr CispoLoss<level::Token<>, Kl<kl::K1>> cispo_loss{
     {}, {}, {0.0}, aggregate::seq_mean_token_mean(Over::Given), {{1 - 0.2, 1 + 0.2}, {}}};
 
+/// policy_loss_function with advantage_estimator="grpo" and others: clip 0.2 (eps_clip,
+/// eps_clip_high), no dual clip (eps_clip_c is surrogate.dual); divided as `cispo_loss`. For "gspo"
+/// use with_level<level::Sequence<>>(loss). kl_loss_type is the estimator, "low_var_kl" K3 with
+/// kl.output +-10; use_unbiased_kl is kl::ImportanceWeighted.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K1>> policy_loss{
+    {}, {}, {0.0}, aggregate::seq_mean_token_mean(Over::Given)};
+
+/// use_tis: the ratio of each token, between tis_clip_low, 0, and tis_clip, 2.
+inline constexpr prepass::Importance tis = presets::weight(prepass::Statistic::Token, {0, 2});
+/// custom_tis_function_path of icepop_function: the ratio of each token, and 0 outside
+/// [tis_clip_low, tis_clip], here [0.5, 2].
+inline constexpr prepass::MaskedImportance icepop =
+    presets::masked(presets::weight(prepass::Statistic::Token),
+                    presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 2));
+/// use_opsm: drops the tokens with A < 0 of rows whose mean of old_logp - logp is above opsm_delta,
+/// 1e-4. They still count. For use_rollout_logprobs bind rollout_logp as old_logp.
+inline constexpr prepass::Gate opsm = [] {
+  prepass::Gate pass = prepass::off_policy_sequence_mask(1e-4);
+  pass.pair = prepass::Pair::Update;
+  return pass;
+}();
+
 /// value_loss_function: the larger squared error, not halved, with clip 0.2 (value_clip); the mean
 /// over rows of their token means.
 inline constexpr ValueLoss<> value_loss{0.2, false, aggregate::seq_mean_token_mean()};
@@ -81,7 +104,14 @@ inline constexpr auto value_losses = [](const auto& f) {
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
-  return f(Preset{"slime::cispo", cispo_loss, "advantage_estimator=cispo", version});
+  return f(Preset{"slime::policy_loss", policy_loss, "advantage_estimator=grpo", version},
+           Preset{"slime::cispo", cispo_loss, "advantage_estimator=cispo", version});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(Preset{"slime::tis", tis, "use_tis", version},
+           Preset{"slime::icepop", icepop, "custom_tis_function_path=icepop_function", version},
+           Preset{"slime::opsm", opsm, "use_opsm", version});
 };
 }  // namespace slime
 GDPO_END_NAMESPACE

@@ -3,6 +3,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -61,8 +62,7 @@ inline constexpr Gdpo gdpo = [] {
 //                                           counts with aggregate.scale = 1 / steps (not for dapo)
 //   use_bias_correction_kl=True             with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta})
 //                                           (by name "k3*"); its default where beta is not 0
-//   off_policy_mask_threshold               prepass::off_policy_sequence_mask, with
-//                                           MissingRollout::NoDifference
+//   off_policy_mask_threshold               the pre-pass `off_policy_mask`
 
 /// loss_type="grpo": the mean over all rows of their token means.
 inline constexpr PolicyLoss<> grpo_loss{{}, {}, {0.0}};
@@ -97,43 +97,38 @@ inline constexpr PolicyLoss<level::Sequence<>> luspo_loss{
     {}, {}, {0.0}, aggregate::seq_mean_token_sum()};
 
 // The pre-passes of vllm_importance_sampling_mode, with a cap of 3. A token whose rollout_logp is
-// NaN has the ratio 1 (up to 1.10.0 it made the loss NaN). "token_truncate" and
-// "sequence_truncate" take one pre-pass. "token_mask" and "sequence_mask" take two, the weight and
-// the mask: prepare(batch, memory, trl::sequence_weight, trl::sequence_mask). The ratio of a token
-// is here exp(old_logp - rollout_logp).
+// NaN has the ratio 1 (up to 1.10.0 it made the loss NaN). The ratio of a token is here
+// exp(old_logp - rollout_logp). vllm_importance_sampling_clip_min and _clip_max are the bounds
+// `clip` of the weights, or `min` and `max` of the masks.
 
+namespace detail {
+constexpr prepass::Importance truncated(prepass::Statistic statistic) {
+  prepass::Importance pass = presets::weight(statistic, {-math::infinity, 3});
+  pass.missing = prepass::MissingRollout::NoDifference;
+  return pass;
+}
+constexpr prepass::MaskedImportance masked(prepass::Statistic statistic) {
+  prepass::Gate gate = presets::gate(prepass::Estimator::Ratio, statistic, -math::infinity, 3);
+  gate.missing = prepass::MissingRollout::NoDifference;
+  return presets::masked(presets::weight(statistic), gate);
+}
+}  // namespace detail
 /// vllm_importance_sampling_mode="token_truncate": the ratio of each token, at most 3.
-inline constexpr prepass::Importance token_truncate{
-    prepass::Statistic::Token, {},
-    {-math::infinity, 3},      0,
-    Reach::Surrogate,          prepass::MissingRollout::NoDifference};
+inline constexpr prepass::Importance token_truncate = detail::truncated(prepass::Statistic::Token);
 /// vllm_importance_sampling_mode="sequence_truncate": the product of the ratios of the row, at most
 /// 3.
-inline constexpr prepass::Importance sequence_truncate{
-    prepass::Statistic::SequenceSum,      {}, {-math::infinity, 3}, 0, Reach::Surrogate,
-    prepass::MissingRollout::NoDifference};
-/// The weights of vllm_importance_sampling_mode="token_mask": the ratio of each token.
-inline constexpr prepass::Importance token_weight{
-    prepass::Statistic::Token, {}, {}, 0, Reach::Surrogate, prepass::MissingRollout::NoDifference};
-/// The weights of vllm_importance_sampling_mode="sequence_mask": the product of the ratios of the
-/// row.
-inline constexpr prepass::Importance sequence_weight{
-    prepass::Statistic::SequenceSum,      {}, {}, 0, Reach::Surrogate,
-    prepass::MissingRollout::NoDifference};
-/// The mask of vllm_importance_sampling_mode="token_mask": drops tokens whose ratio is above 3.
-inline constexpr prepass::Gate token_mask = [] {
-  prepass::Gate gate{};
-  gate.max = 3;
-  gate.missing = prepass::MissingRollout::NoDifference;
-  return gate;
-}();
-/// The mask of vllm_importance_sampling_mode="sequence_mask": drops rows whose product of the
-/// ratios is above 3.
-inline constexpr prepass::Gate sequence_mask = [] {
-  prepass::Gate gate = token_mask;
-  gate.statistic = prepass::Statistic::SequenceSum;
-  return gate;
-}();
+inline constexpr prepass::Importance sequence_truncate =
+    detail::truncated(prepass::Statistic::SequenceSum);
+/// vllm_importance_sampling_mode="token_mask": the ratio of each token, and 0 where it is above 3.
+inline constexpr prepass::MaskedImportance token_mask = detail::masked(prepass::Statistic::Token);
+/// vllm_importance_sampling_mode="sequence_mask", TRL's default: the product of the ratios of the
+/// row, and 0 where it is above 3.
+inline constexpr prepass::MaskedImportance sequence_mask =
+    detail::masked(prepass::Statistic::SequenceSum);
+/// off_policy_mask_threshold=0.5: drops rows that have A < 0 and whose mean of rollout - logp is
+/// above `max`. TRL has no default: it is off there unless set.
+inline constexpr prepass::Gate off_policy_mask = prepass::off_policy_sequence_mask(
+    0.5, Reach::Surrogate, prepass::GateAdvantage::Token, prepass::MissingRollout::NoDifference);
 
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
@@ -159,13 +154,10 @@ inline constexpr auto prepasses = [](const auto& f) {
              version},
       Preset{"trl::sequence_truncate", sequence_truncate,
              "vllm_importance_sampling_mode=sequence_truncate", version},
-      Preset{"trl::token_weight", token_weight, "vllm_importance_sampling_mode=token_mask",
-             version},
       Preset{"trl::token_mask", token_mask, "vllm_importance_sampling_mode=token_mask", version},
-      Preset{"trl::sequence_weight", sequence_weight, "vllm_importance_sampling_mode=sequence_mask",
-             version},
       Preset{"trl::sequence_mask", sequence_mask, "vllm_importance_sampling_mode=sequence_mask",
-             version});
+             version},
+      Preset{"trl::off_policy_mask", off_policy_mask, "off_policy_mask_threshold=0.5", release});
 };
 }  // namespace trl
 GDPO_END_NAMESPACE

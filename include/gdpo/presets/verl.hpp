@@ -4,6 +4,7 @@
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
@@ -139,6 +140,17 @@ inline constexpr PolicyLoss<> clip_cov_loss{{}, {}, clamped_kl, aggregate::token
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::Abs>> kl_cov_loss{
     {}, {math::infinity, math::infinity}, {0.1, Against::Old}, aggregate::token_mean()};
 
+/// policy_loss.loss_mode=dppo_tv and dppo_kl (compute_policy_loss_dppo_tv, DPPO, arXiv 2602.04879):
+/// the log ratio clamped to +-20, the detached ratio at most clip_ratio_c, 3, and
+/// loss_agg_mode="token-mean". The pre-pass `dppo_tv` or `dppo_kl` drops tokens.
+inline constexpr CispoLoss<level::Token<map::Clamp>> dppo_loss{
+    {{-20, 20}}, {}, clamped_kl, aggregate::token_mean(), {{0, 3}, {}}};
+/// policy_loss.loss_mode=gpg (compute_policy_loss_gpg, GPG, arXiv 2504.02546) and the loss of
+/// bypass mode with loss_type="reinforce" (compute_policy_loss_reinforce): REINFORCE, weighted by
+/// TokenBatch::weights, and loss_agg_mode="token-mean".
+inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce> reinforce_loss{
+    {}, {}, clamped_kl, aggregate::token_mean()};
+
 // The pre-passes of clip_cov and kl_cov look at the tokens of one call of prepare(), as verl at
 // those of a micro-batch.
 
@@ -155,6 +167,90 @@ inline constexpr prepass::Covariance kl_cov = [] {
   pass.reach = Reach::Kl;
   return pass;
 }();
+
+// ---- corrections between sampler and trainer: algorithm.rollout_correction ----
+//
+// Log ratios are clamped to +-20. In bypass mode old_logp is the sampler's, and both weights and
+// rejections compare it with the current policy: set pair = prepass::Pair::Update, or by name
+// "verl::token_is pair=update". Its loss_type="reinforce" is `reinforce_loss` with these weights;
+// "ppo_clip" is `vanilla_loss` without them.
+
+/// rollout_is="token": the ratio of each token, at most rollout_is_threshold, 2.
+inline constexpr prepass::Importance token_is =
+    presets::weight(prepass::Statistic::Token, {-math::infinity, 2}, {-20, 20});
+/// rollout_is="sequence", verl's default: the product of the ratios of the row, at most 2.
+inline constexpr prepass::Importance sequence_is =
+    presets::weight(prepass::Statistic::SequenceSum, {-math::infinity, 2}, {-20, 20});
+/// rollout_is="token" with rollout_is_threshold="0.5_5.0", as in IcePop (arXiv 2510.18855): the
+/// ratio of each token, and 0 outside these bounds.
+inline constexpr prepass::MaskedImportance token_icepop =
+    presets::masked(presets::weight(prepass::Statistic::Token, {}, {-20, 20}),
+                    presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 5));
+/// rollout_is="sequence" with rollout_is_threshold="0.5_5.0": the product of the ratios of the row,
+/// and 0 outside these bounds.
+inline constexpr prepass::MaskedImportance sequence_icepop = presets::masked(
+    presets::weight(prepass::Statistic::SequenceSum, {}, {-20, 20}),
+    presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceSum, 0.5, 5));
+/// rollout_is="token" with rollout_is_batch_normalize: `token_is` divided by its mean over tokens.
+inline constexpr auto token_is_normalized = presets::mean_one(token_is, prepass::MeanOf::Tokens);
+/// rollout_is="sequence" with rollout_is_batch_normalize: `sequence_is` divided by its mean over
+/// rows with tokens.
+inline constexpr auto sequence_is_normalized =
+    presets::mean_one(sequence_is, prepass::MeanOf::Rows);
+
+// The options of rollout_rs. Tokens and rows that they drop leave the mask, and so the KL term and
+// the counts too, but not verl's batch_num_tokens. Of a list all must pass: give prepare() one gate
+// each. verl has no default of rollout_rs_threshold: set `max`, and `min` for k1, to the natural
+// logarithms of its bounds. k1 is rollout - old: its bounds hold for the inverse of the ratio.
+
+namespace detail {
+constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,
+                                  Bounds bounds) {
+  return presets::rejection(estimator, statistic, bounds, Reach::Mask,
+                            prepass::MissingRollout::Drop);
+}
+}  // namespace detail
+/// rollout_rs="token_k1" with rollout_rs_threshold="0.5_2.0": k1, of a token.
+inline constexpr prepass::Gate token_k1 =
+    detail::rejection(prepass::Estimator::K1, prepass::Statistic::Token, presets::half_to_twice);
+/// rollout_rs="token_k2" with rollout_rs_threshold=0.1: k2, of a token.
+inline constexpr prepass::Gate token_k2 =
+    detail::rejection(prepass::Estimator::K2, prepass::Statistic::Token, {-math::infinity, 0.1});
+/// rollout_rs="token_k3" with rollout_rs_threshold=0.1: k3, of a token.
+inline constexpr prepass::Gate token_k3 =
+    detail::rejection(prepass::Estimator::K3, prepass::Statistic::Token, {-math::infinity, 0.1});
+/// rollout_rs="seq_sum_k1" with rollout_rs_threshold="0.5_2.0": k1, summed over the row.
+inline constexpr prepass::Gate seq_sum_k1 = detail::rejection(
+    prepass::Estimator::K1, prepass::Statistic::SequenceSum, presets::half_to_twice);
+/// rollout_rs="seq_sum_k2" with rollout_rs_threshold=0.1: k2, summed over the row.
+inline constexpr prepass::Gate seq_sum_k2 = detail::rejection(
+    prepass::Estimator::K2, prepass::Statistic::SequenceSum, {-math::infinity, 0.1});
+/// rollout_rs="seq_sum_k3" with rollout_rs_threshold=0.1: k3, summed over the row.
+inline constexpr prepass::Gate seq_sum_k3 = detail::rejection(
+    prepass::Estimator::K3, prepass::Statistic::SequenceSum, {-math::infinity, 0.1});
+/// rollout_rs="seq_mean_k1" with rollout_rs_threshold="0.999_1.001": k1, mean of the row.
+inline constexpr prepass::Gate seq_mean_k1 =
+    detail::rejection(prepass::Estimator::K1, prepass::Statistic::SequenceMean, presets::per_mille);
+/// rollout_rs="seq_mean_k2" with rollout_rs_threshold=0.01: k2, mean of the row.
+inline constexpr prepass::Gate seq_mean_k2 = detail::rejection(
+    prepass::Estimator::K2, prepass::Statistic::SequenceMean, {-math::infinity, 0.01});
+/// rollout_rs="seq_mean_k3" with rollout_rs_threshold=0.01: k3, mean of the row.
+inline constexpr prepass::Gate seq_mean_k3 = detail::rejection(
+    prepass::Estimator::K3, prepass::Statistic::SequenceMean, {-math::infinity, 0.01});
+/// rollout_rs="seq_max_k2" with rollout_rs_threshold=0.1: k2, largest of the row.
+inline constexpr prepass::Gate seq_max_k2 = detail::rejection(
+    prepass::Estimator::K2, prepass::Statistic::SequenceMax, {-math::infinity, 0.1});
+/// rollout_rs="seq_max_k3" with rollout_rs_threshold=0.1: k3, largest of the row.
+inline constexpr prepass::Gate seq_max_k3 = detail::rejection(
+    prepass::Estimator::K3, prepass::Statistic::SequenceMax, {-math::infinity, 0.1});
+
+/// policy_loss.loss_mode=dppo_tv: drops the tokens whose probability has moved by more than 0.2
+/// (clip_ratio_low, clip_ratio_high) in the direction of their advantage.
+inline constexpr prepass::Gate dppo_tv =
+    presets::outward(prepass::Estimator::ProbabilityGain, prepass::Pair::Update, 0.2, 0.2);
+/// policy_loss.loss_mode=dppo_kl: the same by the binary KL of the token against all others.
+inline constexpr prepass::Gate dppo_kl =
+    presets::outward(prepass::Estimator::SignedBinaryKl, prepass::Pair::Update, 0.2, 0.2, 1e-8);
 
 /// What releases up to 0.9.0 compute in another way.
 namespace v0_9_0 {
@@ -201,17 +297,46 @@ inline constexpr auto value_losses = [](const auto& f) {
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
-  return f(Preset{"verl::vanilla", vanilla_loss, "policy_loss.loss_mode=vanilla", version},
-           Preset{"verl::gspo", gspo_loss, "policy_loss.loss_mode=gspo", release},
-           Preset{"verl::v0_9_0::gspo", v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo", version},
-           Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version},
-           Preset{"verl::clip_cov", clip_cov_loss, "policy_loss.loss_mode=clip_cov", version},
-           Preset{"verl::kl_cov", kl_cov_loss, "policy_loss.loss_mode=kl_cov", version});
+  return f(
+      Preset{"verl::vanilla", vanilla_loss, "policy_loss.loss_mode=vanilla", version},
+      Preset{"verl::gspo", gspo_loss, "policy_loss.loss_mode=gspo", release},
+      Preset{"verl::v0_9_0::gspo", v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo", version},
+      Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version},
+      Preset{"verl::clip_cov", clip_cov_loss, "policy_loss.loss_mode=clip_cov", version},
+      Preset{"verl::kl_cov", kl_cov_loss, "policy_loss.loss_mode=kl_cov", version},
+      Preset{"verl::dppo_tv", dppo_loss, "policy_loss.loss_mode=dppo_tv", release},
+      Preset{"verl::dppo_kl", dppo_loss, "policy_loss.loss_mode=dppo_kl", release},
+      Preset{"verl::gpg", reinforce_loss, "policy_loss.loss_mode=gpg", version},
+      Preset{"verl::reinforce", reinforce_loss,
+             "rollout_correction.bypass_mode rollout_correction.loss_type=reinforce", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
   return f(Preset{"verl::clip_cov", clip_cov, "policy_loss.loss_mode=clip_cov", version},
-           Preset{"verl::kl_cov", kl_cov, "policy_loss.loss_mode=kl_cov", version});
+           Preset{"verl::kl_cov", kl_cov, "policy_loss.loss_mode=kl_cov", version},
+           Preset{"verl::token_is", token_is, "rollout_is=token", release},
+           Preset{"verl::sequence_is", sequence_is, "rollout_is=sequence", release},
+           Preset{"verl::token_icepop", token_icepop,
+                  "rollout_is=token rollout_is_threshold=0.5_5.0", release},
+           Preset{"verl::sequence_icepop", sequence_icepop,
+                  "rollout_is=sequence rollout_is_threshold=0.5_5.0", release},
+           Preset{"verl::token_is_normalized", token_is_normalized,
+                  "rollout_is=token rollout_is_batch_normalize=True", release},
+           Preset{"verl::sequence_is_normalized", sequence_is_normalized,
+                  "rollout_is=sequence rollout_is_batch_normalize=True", release},
+           Preset{"verl::token_k1", token_k1, "rollout_rs=token_k1", release},
+           Preset{"verl::token_k2", token_k2, "rollout_rs=token_k2", release},
+           Preset{"verl::token_k3", token_k3, "rollout_rs=token_k3", release},
+           Preset{"verl::seq_sum_k1", seq_sum_k1, "rollout_rs=seq_sum_k1", release},
+           Preset{"verl::seq_sum_k2", seq_sum_k2, "rollout_rs=seq_sum_k2", release},
+           Preset{"verl::seq_sum_k3", seq_sum_k3, "rollout_rs=seq_sum_k3", release},
+           Preset{"verl::seq_mean_k1", seq_mean_k1, "rollout_rs=seq_mean_k1", release},
+           Preset{"verl::seq_mean_k2", seq_mean_k2, "rollout_rs=seq_mean_k2", release},
+           Preset{"verl::seq_mean_k3", seq_mean_k3, "rollout_rs=seq_mean_k3", release},
+           Preset{"verl::seq_max_k2", seq_max_k2, "rollout_rs=seq_max_k2", release},
+           Preset{"verl::seq_max_k3", seq_max_k3, "rollout_rs=seq_max_k3", release},
+           Preset{"verl::dppo_tv", dppo_tv, "policy_loss.loss_mode=dppo_tv", release},
+           Preset{"verl::dppo_kl", dppo_kl, "policy_loss.loss_mode=dppo_kl", release});
 };
 /// The aggregates by name.
 inline constexpr auto aggregates = [](const auto& f) {

@@ -1,0 +1,56 @@
+#pragma once
+// What the corrections of several trainers have in common; for the headers of this folder alone.
+#include <gdpo/prepass.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace presets {
+
+/// A weight with these bounds.
+constexpr prepass::Importance weight(prepass::Statistic statistic, Bounds clip = {},
+                                     Bounds clamp = {}, Reach reach = Reach::Surrogate) {
+  prepass::Importance pass{};
+  pass.statistic = statistic, pass.clip = clip, pass.clamp = clamp, pass.reach = reach;
+  return pass;
+}
+/// A gate that lets [min, max] through.
+constexpr prepass::Gate gate(prepass::Estimator estimator, prepass::Statistic statistic, double min,
+                             double max, Reach reach = Reach::Surrogate, Bounds clamp = {}) {
+  prepass::Gate pass{};
+  pass.estimator = estimator, pass.statistic = statistic, pass.min = min, pass.max = max;
+  pass.reach = reach, pass.clamp = clamp;
+  return pass;
+}
+/// The gate of DPPO (arXiv 2602.04879): it closes where the update pushes the token further away
+/// and the estimate, which has a sign, is outside [-low, high].
+constexpr prepass::Gate outward(prepass::Estimator estimator, prepass::Pair pair, double low,
+                                double high, double eps = 0) {
+  prepass::Gate pass = gate(estimator, prepass::Statistic::Token, -low, high);
+  pass.pair = pair, pass.when = prepass::When::Outward, pass.eps = eps;
+  return pass;
+}
+/// A weight and a mask. A missing log-prob of the sampler means to both what it means to the mask.
+constexpr prepass::MaskedImportance masked(prepass::Importance weight, const prepass::Gate& gate) {
+  weight.missing = gate.missing;
+  return {weight, {gate, {}}};
+}
+/// A weight whose mean over the batch is 1.
+constexpr prepass::Chain<prepass::Importance, prepass::MeanOne> mean_one(
+    const prepass::Importance& weight, prepass::MeanOf of) {
+  return {weight, {prepass::MeanOne{of}, {}}};
+}
+
+/// The rejections of verl's rollout_rs, which unsloth-zoo has too: log ratios clamped to +-20. The
+/// bounds of k1 are natural logarithms of the options' bounds, because those hold for e^k1.
+constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,
+                                  Bounds bounds, Reach reach, prepass::MissingRollout missing) {
+  prepass::Gate pass = gate(estimator, statistic, bounds.lo, bounds.hi, reach, {-20, 20});
+  pass.missing = missing;
+  return pass;
+}
+/// The bounds 0.5 and 2 of a ratio, in nats.
+inline constexpr Bounds half_to_twice{-0.69314718055994531, 0.69314718055994531};
+/// The bounds 0.999 and 1.001 of a ratio, in nats.
+inline constexpr Bounds per_mille{-0.0010005003335835335, 0.00099950033308353317};
+
+}  // namespace presets
+GDPO_END_NAMESPACE

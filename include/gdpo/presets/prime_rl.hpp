@@ -1,0 +1,46 @@
+#pragma once
+// Presets of prime-rl: its losses and their masks.
+#include <gdpo/loss/named.hpp>
+#include <gdpo/presets/correction.hpp>
+#include <gdpo/presets/preset.hpp>
+
+GDPO_BEGIN_NAMESPACE
+/// The losses of prime-rl, compute_loss: the ratio to the sampler without a clip, with a mask of
+/// tokens, and a squared log ratio that keeps the policy near the sampler's.
+///
+/// Bind rollout_logp as old_logp too. Divided by Normalizer::given = rl_scale. adv_tau, the weight
+/// of the surrogate, is 1: for another one set aggregate.scale = adv_tau and kl.beta = 2 kl_tau /
+/// adv_tau. rl_weights are TokenBatch::weights and kl_weights.
+namespace prime_rl {
+inline constexpr const char* version = "prime_rl 559b447";
+/// The loss of both: -A r on the tokens that its mask keeps plus kl_tau (log r)^2 on all, with
+/// kl_tau 1e-3. kl.beta is 2 kl_tau, because K2 is half the square.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K2>> policy_loss{
+    {}, {1, math::infinity}, {2e-3, Against::Rollout}, aggregate::token_mean(Over::Given)};
+/// default_loss_fn (DPPO, arXiv 2602.04879): drops the tokens whose probability has moved away from
+/// the sampler's by more than 0.2 (dppo_mask_low, dppo_mask_high) in the direction of their
+/// advantage.
+inline constexpr prepass::Gate dppo_mask =
+    presets::outward(prepass::Estimator::ProbabilityGain, prepass::Pair::Drift, 0.2, 0.2);
+/// ipo_loss_fn: drops the tokens whose probability has moved away from the sampler's by more than
+/// 0.1 (ipo_threshold), whatever their advantage.
+inline constexpr prepass::Gate ipo_mask = [] {
+  prepass::Gate pass = presets::gate(prepass::Estimator::BinaryTotalVariation,
+                                     prepass::Statistic::Token, -math::infinity, 0.1);
+  pass.pair = prepass::Pair::Drift;
+  return pass;
+}();
+
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"prime_rl::default", policy_loss, "default_loss_fn", version},
+           Preset{"prime_rl::ipo", policy_loss, "ipo_loss_fn", version});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(
+      Preset{"prime_rl::dppo_mask", dppo_mask, "dppo_mask_low=0.2 dppo_mask_high=0.2", version},
+      Preset{"prime_rl::ipo_mask", ipo_mask, "ipo_threshold=0.1", version});
+};
+}  // namespace prime_rl
+GDPO_END_NAMESPACE
