@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
-from .. import PolicyLoss, losses
+from .. import PolicyLoss, losses, prepare
 from .._policy_loss import outside, ratio_bounds
 from .._settings import line, said
 
@@ -20,9 +20,18 @@ LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tens
                         Tuple[torch.Tensor, Dict[str, torch.Tensor]]]
 
 # Options of slime that change its policy loss in ways that a custom loss takes no part in.
-_REFUSED = {"use_tis": False, "get_mismatch_metrics": False, "use_opsm": False,
-            "use_score_centering": False, "use_unbiased_kl": False,
+_REFUSED = {"use_score_centering": False, "use_unbiased_kl": False,
             "custom_pg_loss_reducer_function_path": None}
+
+# slime's corrections of off-policy data as lines of `gdpo.prepare`; in braces are its options.
+_CORRECTIONS = {
+    "tis": ("importance clip.lo={tis_clip_low} clip.hi={tis_clip}",),
+    "icepop": ("importance", "gate min={tis_clip_low} max={tis_clip}"),
+    "opsm": ("gate estimator=k1 pair=update statistic=sequence_mean when=negative_advantage"
+             " max={opsm_delta}",)}
+# slime's own functions for --custom-tis-function-path, by their place in slime.
+_TIS_FUNCTIONS = {None: "tis", "slime.backends.megatron_utils.loss.vanilla_tis_function": "tis",
+                  "slime.backends.megatron_utils.loss.icepop_function": "icepop"}
 
 
 def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunction:
@@ -59,7 +68,9 @@ def policy_loss(args, batch, logits, sum_of_sample_mean):
 
     It reads eps_clip, eps_clip_high, eps_clip_c, use_kl_loss, kl_loss_coef, kl_loss_type,
     entropy_coef and advantage_estimator ("gspo" compares sequences, and "cispo" is its loss of that
-    name, without eps_clip_c).
+    name, without eps_clip_c); and for off-policy data, as the losses by name do, use_tis with
+    tis_clip, tis_clip_low and custom_tis_function_path, use_opsm with opsm_delta, and
+    use_rollout_logprobs.
 
     Errors: ValueError for options that it does not have.
     """
@@ -114,14 +125,16 @@ def _loss_of_batch(made: PolicyLoss, beta: Optional[float], args: Any, batch: Di
                          ("loss", "pg_loss", "entropy_loss", "pg_clipfrac", "ppo_kl")}
     old_logp = batch["rollout_log_probs"] if args.use_rollout_logprobs else batch.get("log_probs")
     old_logp = torch.cat(list(old_logp)) if old_logp else logp.detach()
-    weights = _weights_of(sum_of_sample_mean, logp)
+    of_sum = _weights_of(sum_of_sample_mean, logp)
     lengths = torch.tensor([0, *(len(row) for row in computed["log_probs"])], device=logp.device)
+    arrays = {"old_logp": old_logp, "rollout_logp": _packed(batch.get("rollout_log_probs")),
+              "mask": torch.cat(list(batch["loss_masks"])), "offsets": lengths.cumsum(0),
+              "token_advantages": torch.cat(list(batch["advantages"])).contiguous()}
+    weights, corrected = _corrections(args, logp.detach(), arrays, sum_of_sample_mean)
     value, metrics = made(
-        logp, old_logp=old_logp, ref_logp=_packed(batch.get("ref_log_probs")),
-        rollout_logp=_packed(batch.get("rollout_log_probs")),
-        mask=torch.cat(list(batch["loss_masks"])), offsets=lengths.cumsum(0),
-        token_advantages=torch.cat(list(batch["advantages"])).contiguous(), weights=weights,
-        kl_weights=weights, counts=torch.ones(4, dtype=torch.float64))
+        logp, ref_logp=_packed(batch.get("ref_log_probs")), kl_weights=of_sum,
+        weights=of_sum if weights is None else of_sum * weights.to(of_sum.dtype),
+        counts=torch.ones(4, dtype=torch.float64), **arrays)
     entropy_loss = sum_of_sample_mean(entropy)
     total = value - args.entropy_coef * entropy_loss
     clipped = metrics["clip_fraction.sum" if args.calculate_per_token_loss
@@ -135,14 +148,56 @@ def _loss_of_batch(made: PolicyLoss, beta: Optional[float], args: Any, batch: Di
         log["pg_clipfrac"] = sum_of_sample_mean(beyond.to(logp.dtype)).detach()
     if beta:
         log["kl_loss"] = like.new_tensor(metrics["kl_loss"] / beta)
-    sampled = _packed(batch.get("rollout_log_probs"))
+    sampled = arrays["rollout_logp"]
     if sampled is not None:
         compared = logp.detach() if args.use_rollout_logprobs else old_logp
         log["train_rollout_logprob_abs_diff"] = sum_of_sample_mean((compared - sampled).abs())
     approx = "sum" if args.calculate_per_token_loss else "row_sum"
     log["gdpo/approx_kl"] = like.new_tensor(metrics[f"approx_kl_k3.{approx}"])
     log["gdpo/ratio"] = like.new_tensor(metrics[f"ratio.{approx}"])
-    return total, log
+    if "tis" in corrected:
+        log["ois"] = log["gdpo/ratio"]
+    return total, {**log, **corrected}
+
+
+def _chosen(args: Any) -> Dict[str, Tuple[str, ...]]:
+    """The corrections that slime's options ask for, by their names in _CORRECTIONS."""
+    chosen = [_TIS_FUNCTIONS[getattr(args, "custom_tis_function_path", None)]
+              ] if getattr(args, "use_tis", False) else []
+    chosen += ["opsm"] if getattr(args, "use_opsm", False) else []
+    return {name: tuple(line.format(**vars(args)) for line in _CORRECTIONS[name])
+            for name in chosen}
+
+
+def _corrections(args: Any, logp: torch.Tensor, arrays: Dict[str, Any], sum_of_sample_mean: Any
+                 ) -> Tuple[Optional[torch.Tensor], Dict[str, torch.Tensor]]:
+    """The factors of the surrogate that slime's options ask for, and what slime logs with them."""
+    weights, log = None, {}
+    for name, lines in _chosen(args).items():
+        own = prepare(lines, logp=logp, **arrays).weights
+        weights = own if weights is None else weights * own
+        log.update(_log_of_opsm(own, arrays) if name == "opsm" else
+                   _log_of_tis(args, arrays, sum_of_sample_mean))
+    return weights, log
+
+
+def _log_of_tis(args: Any, arrays: Dict[str, Any], sum_of_sample_mean: Any
+                ) -> Dict[str, torch.Tensor]:
+    """The ratio of trainer and sampler, |ratio - 1|, and the share of tokens beyond the bounds."""
+    ratio = (arrays["old_logp"] - arrays["rollout_logp"]).exp()
+    beyond = (ratio < args.tis_clip_low) | (ratio > args.tis_clip)
+    return {"tis": sum_of_sample_mean(ratio), "tis_abs": sum_of_sample_mean((ratio - 1).abs()),
+            "tis_clipfrac": sum_of_sample_mean(beyond.to(ratio.dtype))}
+
+
+def _log_of_opsm(weights: torch.Tensor, arrays: Dict[str, Any]) -> Dict[str, torch.Tensor]:
+    """Of each dropped row its tokens with A < 0, masked ones too, over its tokens; their sum."""
+    lengths = arrays["offsets"].diff().tolist()
+    rows = zip(*(array.split(lengths)
+                 for array in (weights, arrays["mask"], arrays["token_advantages"])))
+    return {"opsm_clipfrac": sum(
+        (((advantages < 0).sum() / mask.sum().clamp(min=1)).to(weights.dtype)
+         for weight, mask, advantages in rows if (weight == 0).any()), weights.new_zeros(()))}
 
 
 def _check(args: Any, batch: Dict[str, Any], context_parallel: int) -> None:
@@ -154,6 +209,24 @@ def _check(args: Any, batch: Dict[str, Any], context_parallel: int) -> None:
         if getattr(args, name, off) not in (off, None):
             raise ValueError(f"gdpo.integrations.slime: {name}: given {getattr(args, name)}; "
                              f"needed: {off}, because a custom loss takes no part in it")
+    tis = getattr(args, "use_tis", False)
+    if getattr(args, "get_mismatch_metrics", False) and not tis:
+        raise ValueError("gdpo.integrations.slime: get_mismatch_metrics: given True; needed: "
+                         "use_tis with it, because its metrics are those of a custom function")
+    function = getattr(args, "custom_tis_function_path", None)
+    if tis and function not in _TIS_FUNCTIONS:
+        raise ValueError(f"gdpo.integrations.slime: custom_tis_function_path: given {function}; "
+                         "needed: none, or one of slime's own functions "
+                         f"{', '.join(sorted(name for name in _TIS_FUNCTIONS if name))}, because a "
+                         "function of yours expects a loss that has not been added up")
+    if tis and args.use_rollout_logprobs:
+        raise ValueError("gdpo.integrations.slime: use_tis: given True; needed: False with "
+                         "use_rollout_logprobs, which takes the sampler's log-probs for the old "
+                         "ones, so that all weights would be 1")
+    if (tis or args.use_rollout_logprobs) and not batch.get("rollout_log_probs"):
+        raise ValueError("gdpo.integrations.slime: rollout_log_probs: given none; needed: those "
+                         "of the sampler, because of "
+                         f"{'use_tis' if tis else 'use_rollout_logprobs'}")
     if args.use_kl_loss and not batch.get("ref_log_probs"):
         raise ValueError("gdpo.integrations.slime: ref_log_probs: given none; needed: those of the "
                          "reference, because of use_kl_loss")

@@ -3,8 +3,10 @@
 slime needs GPUs. Its formulas stand here as they are written in its policy_loss_function.
 """
 import importlib.util
+import json
 import pathlib
 import random
+import sys
 import types
 
 import pytest
@@ -124,6 +126,128 @@ def test_policy_loss(record, train, estimators, preset):
             record.close(*key, "metrics", log[metric], value, 1e-5, f"{metric} {seed} {args}")
 
 
+# What slime itself computed, as float64.
+GOLDEN = pathlib.Path(__file__).parents[4] / "tests" / "golden" / "slime.loss.json"
+ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
+
+
+def recorded(*scenarios):
+    """The recorded cases of scenarios such as "tis", with slime's options."""
+    for case in json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]:
+        scenario = case["name"].split("/")[1].rsplit("_", 1)[0]
+        if scenario in scenarios:
+            params = case["params"]
+            options = {name: value for name, value in params.items() if name in (
+                "advantage_estimator", "eps_clip", "eps_clip_high", "eps_clip_c", "use_kl_loss",
+                "kl_loss_type", "kl_loss_coef", "tis_clip_low", "tis_clip", "opsm_delta",
+                "calculate_per_token_loss")}
+            yield pytest.param(case, {
+                **options, "use_opsm": "opsm_delta" in params, "use_tis": "tis_clip" in params,
+                "custom_tis_function_path": ICEPOP if params.get("tis_function") == "icepop"
+                else None}, id=case["name"].split("/")[1])
+
+
+def batch_recorded(case, names):
+    """A micro-batch of a recorded case: all its rows, with responses as wide as they are stored."""
+    inputs = {name: torch.tensor(rows, dtype=torch.float64)
+              for name, rows in case["inputs"].items()}
+    rows, width = inputs["logp"].shape
+    if inputs["advantages"].dim() == 1:
+        inputs["advantages"] = inputs["advantages"][:, None].expand(rows, width)
+    batch = {"unconcat_tokens": [None] * rows, "total_lengths": [width] * rows,
+             "response_lengths": [width] * rows,
+             **{name: list(inputs[ours]) for name, ours in names.items()}}
+    return batch, inputs["logp"].reshape(-1).clone().requires_grad_()
+
+
+RECORDED = {"log_probs": "old_logp", "rollout_log_probs": "rollout_logp",
+            "ref_log_probs": "ref_logp", "advantages": "advantages",
+            "loss_masks": "response_mask"}
+
+
+@pytest.mark.parametrize("case, options", list(recorded(
+    "grpo", "gspo", "cispo", "asym_kl3", "dual", "dual1.2", "kl1", "kl2", "tis", "icepop", "opsm",
+    "gspo_opsm")))
+def test_recorded(record, train, monkeypatch, case, options):
+    """Loss, gradient and metrics that slime itself had, with use_tis and use_opsm too."""
+    names = {name: ours for name, ours in RECORDED.items() if ours in case["inputs"]}
+    batch, logp = batch_recorded(case, names)
+    width = batch["response_lengths"][0]
+
+    def own(logits, **_):
+        return None, {"log_probs": list(logits.split(width)),
+                      "entropy": list(torch.zeros_like(logits).split(width))}
+
+    monkeypatch.setattr(sys.modules["slime.backends.megatron_utils"].loss,
+                        "get_log_probs_and_entropy", own)
+    args = types.SimpleNamespace(**{**vars(train.ARGS), **options})
+    loss, log = slime.policy_loss(args, batch, logp,
+                                  train.sample_mean(batch, args.calculate_per_token_loss))
+    [gradient] = torch.autograd.grad(loss, logp)
+    steps = case["params"]["step_global_batch_size"]  # slime divides by it afterwards
+    kind = ("use_tis" if options["use_tis"] else "use_opsm" if options["use_opsm"] else
+            options["advantage_estimator"])
+    key = ("slime, recorded", "policy_loss_function", kind)
+    record.batch(*key)
+    expected = case["expected"]
+
+    def close(what, ours, number, context=""):
+        record.close(*key, what, ours, torch.tensor(number, dtype=torch.float64), 1e-9, context)
+
+    close("loss", loss / steps, expected["loss"])
+    close("gradient", gradient / steps, expected["grad_logp"])
+    for name, value in expected["metrics"].items():
+        close("metrics", log[name], value, name)
+
+
+def test_corrections_multiply_and_reach_the_surrogate_alone(train):
+    """Weights of tis and opsm are multiplied; the KL term and the counts stay whole."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        logits, batch = batch_of(rng, torch.float64)
+        batch["log_probs"] = batch["log_probs"] or [row + 0.1 for row in batch["advantages"]]
+        batch["rollout_log_probs"] = [row + rng.uniform(-0.5, 0.5) for row in batch["log_probs"]]
+        args = types.SimpleNamespace(**{
+            **vars(train.ARGS), "use_tis": seed % 2 == 0, "use_opsm": seed % 3 == 0,
+            "tis_clip_low": 0.8, "tis_clip": 1.2, "opsm_delta": 0.1, "use_kl_loss": True,
+            "kl_loss_coef": 0.5, "custom_tis_function_path": ICEPOP if seed % 4 == 0 else None})
+        reduce = train.sample_mean(batch)
+        got, log = slime.policy_loss(args, batch, logits, reduce)
+        _, found = train.get_log_probs_and_entropy(
+            logits, args=args, unconcat_tokens=batch["unconcat_tokens"],
+            total_lengths=batch["total_lengths"], response_lengths=batch["response_lengths"])
+        rows = zip(found["log_probs"], batch["log_probs"], batch["rollout_log_probs"],
+                   batch["advantages"], batch["ref_log_probs"], batch["loss_masks"])
+        terms = []
+        for logp, old, rollout, advantages, ref, mask in rows:
+            ratio, weight = (logp - old).exp(), torch.ones_like(logp)
+            if args.use_tis:
+                sampled = (old - rollout).exp()
+                inside = (sampled >= 0.8) & (sampled <= 1.2)
+                weight = torch.where(inside, sampled, 0.0) if seed % 4 == 0 else \
+                    sampled.clamp(0.8, 1.2)
+            drift = ((old - logp) * mask).sum() / mask.sum().clamp(min=1)
+            if args.use_opsm:
+                weight = torch.where((advantages < 0) & (drift > 0.1), 0.0, weight)
+            surrogate = torch.maximum(-ratio * advantages, -ratio.clamp(0.8, 1.28) * advantages)
+            terms.append(surrogate * weight + 0.5 * ((ref - logp).exp() - 1 - (ref - logp)))
+        torch.testing.assert_close(got, reduce(torch.cat(terms)), rtol=1e-9, atol=1e-9)
+        assert {"tis", "tis_abs", "tis_clipfrac", "ois"} <= set(log) or not args.use_tis
+        assert ("opsm_clipfrac" in log) == args.use_opsm
+
+
+def test_opsm_with_the_log_probs_of_the_sampler(train):
+    """With use_rollout_logprobs the sampler's log-probs are the old ones, of the drift too."""
+    logits, batch = batch_of(random.Random(3), torch.float64)
+    batch["log_probs"] = batch["rollout_log_probs"] = [row - 1 for row in batch["advantages"]]
+    args = types.SimpleNamespace(**{**vars(train.ARGS), "use_opsm": True, "opsm_delta": 0.0})
+    expected = slime.policy_loss(args, batch, logits, train.sample_mean(batch))
+    batch["log_probs"], args.use_rollout_logprobs = None, True
+    got = slime.policy_loss(args, batch, logits, train.sample_mean(batch))
+    assert torch.equal(got[0], expected[0])
+    assert torch.equal(got[1]["opsm_clipfrac"], expected[1]["opsm_clipfrac"])
+
+
 @pytest.mark.parametrize("name", gdpo.losses())
 def test_every_loss_by_its_name(train, name):
     """The path is looked up as slime's load_function does."""
@@ -137,7 +261,7 @@ def test_every_loss_by_its_name(train, name):
         assert plain[1]["gdpo/ratio"] != pytest.approx(1.0)
         assert log[1]["gdpo/ratio"] == pytest.approx(plain[1]["gdpo/ratio"], rel=1e-5)
         return
-    assert log[1]["loss"] < log[0]["loss"]
+    assert log[1]["pg_loss"] < log[0]["pg_loss"]  # a KL term against the old policy grows from 0
 
 
 def test_mistakes(train):
@@ -154,12 +278,16 @@ def test_mistakes(train):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"use_tis": True}, "use_tis: given True"), ({"use_opsm": True}, "use_opsm"),
+    ({"use_tis": True, "use_rollout_logprobs": True}, "use_tis: given True; needed: False with"),
+    ({"use_tis": True}, "rollout_log_probs: given none.*because of use_tis"),
+    ({"use_tis": True, "custom_tis_function_path": "mine.tis"}, "given mine.tis.*icepop_function"),
+    ({"get_mismatch_metrics": True}, "get_mismatch_metrics: given True; needed: use_tis"),
+    ({"use_unbiased_kl": True}, "use_unbiased_kl: given True"),
     ({"pg_loss_type": "cispo"}, "pg_loss_type: given cispo"),
     ({"use_kl_loss": True, "kl_loss_coef": 0.1}, "ref_log_probs: given none")])
 def test_what_it_does_not_have_raises(train, options, message):
     logits, batch = batch_of(random.Random(0))
-    batch["ref_log_probs"] = None
+    batch["ref_log_probs"] = batch["rollout_log_probs"] = None
     args = types.SimpleNamespace(**{**vars(train.ARGS), **options})
     with pytest.raises(ValueError, match=message):
         slime.policy_loss(args, batch, logits, train.sample_mean(batch))

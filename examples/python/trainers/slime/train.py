@@ -51,7 +51,8 @@ def sample_mean(batch, per_token=False):
 ARGS = types.SimpleNamespace(
     eps_clip=0.2, eps_clip_high=0.28, eps_clip_c=None, use_kl_loss=False, kl_loss_coef=0.0,
     kl_loss_type="k3", entropy_coef=0.0, advantage_estimator="grpo", use_rollout_logprobs=False,
-    calculate_per_token_loss=False)
+    calculate_per_token_loss=False, use_tis=False, tis_clip=2.0, tis_clip_low=0.0,
+    custom_tis_function_path=None, use_opsm=False, opsm_delta=1e-4)
 
 
 def main(path="gdpo.integrations.slime.policy_loss", steps=5):
