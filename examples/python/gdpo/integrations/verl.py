@@ -5,7 +5,9 @@ its processes, and so nothing else has to be installed or imported. Importing it
 
 - lets `actor.policy_loss.loss_mode` be "gdpo", or "gdpo:" and one of `gdpo.losses()`, see Loss;
 - puts `advantages` in the place of verl's estimator "gdpo", with the same numbers until
-  `algorithm.gdpo_estimator`, `.gdpo_gates` or `.gdpo_constraints` say something else.
+  `algorithm.gdpo_estimator`, `.gdpo_gates` or `.gdpo_constraints` say something else;
+- lets `algorithm.rollout_correction.rollout_is` and `.rollout_rs` begin with "gdpo:", see
+  `rollout_correction`, and computes the loss of bypass mode with them, see BypassLoss.
 
 Nothing else of verl is touched, and another loss_mode or adv_estimator is verl's own code. Without
 verl the import does nothing. examples/python/trainers/verl/README.md is the page for users.
@@ -24,6 +26,10 @@ from .._policy_loss import is_cispo, outside, ratio_bounds
 from .._settings import said
 from ._constraints import Constraints
 from ._known import knows
+from ._rollout_correction import Correction, is_ours, rollout_correction
+
+__all__ = ["BypassLoss", "Correction", "Loss", "VERSION", "advantages", "constraints", "register",
+           "rollout_correction"]
 
 #: The release that the signatures below are of.
 VERSION = "verl 0.9.1"
@@ -32,6 +38,9 @@ _LOSS_PARAMETERS = ("old_log_prob", "log_prob", "advantages", "response_mask", "
 _GDPO_PARAMETERS = ("token_level_rewards", "response_mask", "index", "epsilon",
                     "norm_adv_by_std_in_grpo", "config", "non_tensor_batch", "batch", "kwargs")
 _LOG_PARAMETERS = ("self", "data", "step", "backend")
+_CORRECTION_PARAMETERS = (
+    "old_log_prob", "rollout_log_prob", "response_mask", "rollout_is", "rollout_is_threshold",
+    "rollout_is_batch_normalize", "rollout_rs", "rollout_rs_threshold")
 
 # verl's own losses that this library has, by loss_mode.
 _OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo", "cispo": "verl::cispo"}
@@ -140,6 +149,70 @@ class Loss:
         return loss, result
 
 
+class BypassLoss:
+    """The loss of verl's bypass mode, where the sampler's log-probs are the old ones.
+
+    mode: "gdpo:bypass", or "gdpo:bypass NAME [LEVEL] [own] [SETTING=VALUE ...]" with what Loss
+      takes.
+
+    Weights and mask are those of `rollout_correction` with the options of
+    policy_loss.rollout_correction, of the current log-probs in each call. The mask is that of the
+    loss. With loss_type=ppo_clip the loss is the named one, by default verl's, without the weights,
+    because its ratio corrects for the sampler. With loss_type=reinforce it is -w A logp for the
+    weights w, and no name is taken.
+
+    Errors: ValueError for unknown names and settings, and as `rollout_correction`.
+    """
+
+    def __init__(self, mode: str) -> None:
+        line = mode.partition(":")[2].strip()[len("bypass"):].strip()
+        self._named = bool(line)
+        self._loss = Loss(f"gdpo:{line or 'vanilla'}")
+        self._reinforce = Loss("gdpo:verl::cispo")
+
+    def __call__(self, old_log_prob: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor,
+                 response_mask: torch.Tensor, loss_agg_mode: str = "token-mean", config: Any = None,
+                 rollout_is_weights: Optional[torch.Tensor] = None
+                 ) -> Tuple[torch.Tensor, Dict[str, float]]:
+        """The loss of one micro-batch and its metrics; rollout_is_weights are not read."""
+        options = _correction_of(config)
+        if options is None:
+            raise ValueError("gdpo.integrations.verl: policy_loss.rollout_correction: given none; "
+                             "needed: the options of bypass mode")
+        kind = options.get("loss_type", "ppo_clip")
+        if kind not in ("ppo_clip", "reinforce"):
+            raise ValueError(f"gdpo.integrations.verl: loss_type: given {kind!r}; needed: one of "
+                             "ppo_clip, reinforce")
+        if kind == "reinforce" and self._named:
+            raise ValueError("gdpo.integrations.verl: loss_mode: given a loss by its name; needed: "
+                             "gdpo:bypass alone with loss_type=reinforce, which is a loss itself")
+        corrected = rollout_correction(
+            log_prob, old_log_prob, response_mask, **{
+                name: options.get(name, default) for name, default in _CORRECTION.items()})
+        shared = {"advantages": advantages, "response_mask": corrected.mask, "config": config,
+                  "loss_agg_mode": loss_agg_mode}
+        if kind == "ppo_clip":
+            loss, metrics = self._loss(old_log_prob, log_prob, **shared)
+        else:  # a ratio of 1 leaves -A logp of CISPO
+            loss, metrics = self._reinforce(log_prob.detach(), log_prob, **shared,
+                                            rollout_is_weights=corrected.weights)
+            moved = torch.where(corrected.mask != 0, old_log_prob - log_prob.detach(), 0.0)
+            metrics = {"actor/ppo_kl": (moved.sum() / (corrected.mask.sum() + 1e-8)).item(),
+                       "gdpo/non_finite": metrics["gdpo/non_finite"]}
+        return loss, {**metrics, **corrected.metrics}
+
+
+# The options of verl's rollout correction and what they are where the configuration has none.
+_CORRECTION = {"rollout_is": None, "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": False,
+               "rollout_rs": None, "rollout_rs_threshold": None}
+
+
+def _correction_of(config: Any) -> Any:
+    """policy_loss.rollout_correction of the actor's configuration."""
+    policy_loss = getattr(config, "policy_loss", None)
+    return None if policy_loss is None else policy_loss.get("rollout_correction", None)
+
+
 @functools.lru_cache(maxsize=256)
 def _make(name: str, level: Optional[str], settings: Tuple[Tuple[str, Any], ...]
           ) -> gdpo.PolicyLoss:
@@ -206,6 +279,8 @@ class _Losses(dict):
     def __init__(self, registry: Dict[str, Callable], is_known: bool) -> None:
         super().__init__(registry)
         self._is_known = is_known
+        if is_known and "bypass_mode" in registry:  # what verl's trainer sets for any loss_mode
+            self["bypass_mode"] = _bypass_mode(registry["bypass_mode"])
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or _is_ours(name)
@@ -216,18 +291,35 @@ class _Losses(dict):
         loss = _loss(name)
         if self._is_known:
             return loss
-        of_verl = [mode for mode, preset in _OF_VERL.items() if preset == loss.name]
-        if not (loss.is_plain and of_verl):
+        of_verl = [mode for mode, preset in _OF_VERL.items()
+                   if isinstance(loss, Loss) and preset == loss.name and loss.is_plain]
+        if not of_verl:
             raise ValueError(f"gdpo.integrations.verl: loss_mode: given {name!r}; needed: {VERSION}"
                              ", because the losses of this release have another signature")
         return self[of_verl[0]]
+
+
+def _bypass_mode(verls: Callable) -> Callable:
+    """verl's loss of bypass mode, or ours where its options begin with "gdpo:"."""
+    @functools.wraps(verls)
+    def loss(*args: Any, config: Any = None, **kwargs: Any) -> Tuple[torch.Tensor, Dict[str, Any]]:
+        options = _correction_of(config)
+        ours = options is not None and is_ours(options.get("rollout_is", None),
+                                               options.get("rollout_rs", None))
+        return (_loss("gdpo:bypass") if ours else verls)(*args, config=config, **kwargs)
+
+    return loss
 
 
 def _is_ours(name: object) -> bool:
     return isinstance(name, str) and (name == "gdpo" or name.startswith("gdpo:"))
 
 
-_loss = functools.lru_cache(maxsize=None)(Loss)
+@functools.lru_cache(maxsize=None)
+def _loss(mode: str) -> Union[Loss, BypassLoss]:
+    return (BypassLoss if mode.partition(":")[2].split()[:1] == ["bypass"] else Loss)(mode)
+
+
 
 # The controllers by their lines, and what the advantages of this step measured. Both are kept in
 # the process that computes advantages, which is the one that logs.
@@ -371,6 +463,31 @@ def register() -> None:
              version=VERSION, instead="verl's own advantages are used, and algorithm."
              "gdpo_estimator, gdpo_gates and gdpo_constraints are not read"):
         core_algos.ADV_ESTIMATOR_REGISTRY["gdpo"] = advantages
+    _install_correction()
+
+
+def _install_correction() -> None:
+    """Computes the rollout correction here where rollout_is or rollout_rs begins with "gdpo:"."""
+    from verl.trainer.ppo import rollout_corr_helper as helper
+    verls = helper.compute_rollout_correction_and_rejection_mask
+    if getattr(verls, "is_of_gdpo", False) or not knows(
+            verls, _CORRECTION_PARAMETERS, plugin="verl", version=VERSION,
+            instead="verl's own rollout correction is used, which takes no names with gdpo:"):
+        return
+
+    @functools.wraps(verls)
+    def correct(old_log_prob, rollout_log_prob, response_mask, *args, **kwargs):
+        options = {**_CORRECTION, **dict(zip(_CORRECTION, args)), **kwargs}
+        if not is_ours(options["rollout_is"], options["rollout_rs"]):
+            return verls(old_log_prob, rollout_log_prob, response_mask, *args, **kwargs)
+        corrected = rollout_correction(old_log_prob, rollout_log_prob, response_mask, **options)
+        weights = corrected.weights
+        if weights is not None:
+            weights = helper.DataProto.from_dict(tensors={"rollout_is_weights": weights})
+        return weights, corrected.mask, corrected.metrics
+
+    correct.is_of_gdpo = True
+    helper.compute_rollout_correction_and_rejection_mask = correct
 
 
 def _register_or_warn() -> None:

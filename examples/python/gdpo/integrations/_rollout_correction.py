@@ -1,0 +1,243 @@
+"""verl's rollout correction: its options as lines of `gdpo.prepare`, and what it logs with them."""
+import math
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import torch
+
+from .. import prepare
+
+# verl's rollout_is: the statistic of the log ratio, and what a mean of such weights is a mean of.
+_WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
+# verl's rollout_rs is one of these, "_", and one of k1, k2, k3, of which seq_max has no k1.
+_REJECTIONS = {"token": "token", "seq_sum": "sequence_sum", "seq_max": "sequence_max",
+               "seq_mean": "sequence_mean count_eps=1e-8"}
+_CLAMP = "clamp.lo=-20 clamp.hi=20"  # of log ratios, in nats
+_ESTIMATORS = ("k1", "k2", "k3")
+
+
+class Correction(NamedTuple):
+    """What corrects for the sampler's log-probs, all of it without a gradient."""
+
+    weights: Optional[torch.Tensor]  #: (rows, tokens) Factors of the loss; 0 at masked tokens.
+    mask: torch.Tensor  #: (rows, tokens) The tokens that are left, in the type of the given mask.
+    metrics: Dict[str, float]  #: Under verl's keys, which begin with rollout_corr/.
+
+
+def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tensor,
+                       response_mask: torch.Tensor, *, rollout_is: Optional[str] = None,
+                       rollout_is_threshold: Union[str, float, None] = 2.0,
+                       rollout_is_batch_normalize: bool = False,
+                       rollout_rs: Union[str, Sequence[str], None] = None,
+                       rollout_rs_threshold: Union[str, float, None] = None) -> Correction:
+    """Weights and mask of verl's algorithm.rollout_correction, computed by `gdpo.prepare`.
+
+    old_log_prob: (rows, tokens) in nats, of the policy whose ratio to the sampler's
+      rollout_log_prob is the weight: the old one, or the current one in bypass mode.
+    response_mask: (rows, tokens), not 0 at the tokens that count.
+    rollout_is: "token" or "sequence" (the product of the row's ratios), or a line of
+      `gdpo.prepare` with its settings, such as "importance statistic=sequence_mean clip.hi=2". In
+      front may stand "gdpo:".
+    rollout_is_threshold: the largest weight, or "LOW_HIGH": the weights outside are 0 (IcePop).
+    rollout_is_batch_normalize: divides the weights by their mean over all ranks, of tokens, or of
+      rows for "sequence". As in verl, one of at most 1e-8 divides nothing.
+    rollout_rs: rejections, one, several with commas, or a list: token_k1, token_k2, token_k3, and
+      seq_sum, seq_mean and seq_max of them, but no seq_max_k1; or lines of `gdpo.prepare` that can
+      be a mask, such as "gate estimator=binary_kl max=0.01". A token stays if all of them keep it.
+    rollout_rs_threshold: for each of verl's names, with commas between, or one for all: the largest
+      k2 or k3, and for k1 bounds "LOW_HIGH" of e^k1, or HIGH alone for 1/HIGH and HIGH.
+
+    Tokens whose log ratio is NaN are dropped, and so is the row of one in a statistic of rows.
+
+    Errors: ValueError for unknown names, and for thresholds that are missing or do not fit.
+    """
+    arrays = {"old_logp": old_log_prob.detach(), "rollout_logp": rollout_log_prob.detach(),
+              "mask": response_mask}
+    weights, raw, of = None, None, "tokens"
+    if rollout_is is not None and rollout_is_threshold is not None:
+        lines, of = _weight_lines(rollout_is, rollout_is_threshold)
+        weights = raw = _at_tokens(prepare(lines, **arrays).weights, response_mask)
+        if rollout_is_batch_normalize:
+            weights = _normalized(raw, response_mask, of)
+    kept = {name: prepare([f"{line} reach=mask"], **arrays).mask != 0
+            for name, line in _rejection_lines(rollout_rs, rollout_rs_threshold).items()}
+    mask = response_mask.clone()
+    for keeps in kept.values():
+        mask = torch.where(keeps, mask, torch.zeros_like(mask))
+    if not len(response_mask):
+        return Correction(weights, mask, {})
+    log = {**_log_of_weights(raw, weights, response_mask, of, rollout_is_threshold),
+           **_log_of_rejections(kept, mask, response_mask),
+           **_log_of_mismatch(old_log_prob.detach(), rollout_log_prob.detach(), response_mask)}
+    return Correction(weights, mask, {f"rollout_corr/{name}": value for name, value in log.items()})
+
+
+def is_ours(*options: Union[str, Sequence[str], None]) -> bool:
+    """Whether one of the values of rollout_is and rollout_rs begins with "gdpo:"."""
+    return any(name.startswith("gdpo:") for option in options for name in _names(option))
+
+
+def _names(option: Union[str, Sequence[str], None]) -> List[str]:
+    """The names in an option: one, several with commas between, or a list of such."""
+    listed = [option] if isinstance(option, str) else list(option or ())
+    return [name.strip() for names in listed for name in names.split(",") if name.strip()]
+
+
+def _plain(name: str) -> str:
+    return name[len("gdpo:"):].strip() if name.startswith("gdpo:") else name
+
+
+def _weight_lines(name: str, threshold: Union[str, float]) -> Tuple[List[str], str]:
+    """The lines for a rollout_is, and what a mean of the weights is a mean of."""
+    name = _plain(name)
+    if name not in _WEIGHTS:
+        if " " in name or "::" in name or name == "importance":
+            return [name], "tokens"
+        raise ValueError(f"gdpo.integrations.verl: rollout_is: given {name!r}; needed: one of "
+                         f"{', '.join(_WEIGHTS)}, or a line of gdpo.prepare")
+    statistic, of = _WEIGHTS[name]
+    low, high = _bounds("rollout_is_threshold", threshold)
+    weight = f"importance statistic={statistic} {_CLAMP}"
+    if low is None:
+        return [f"{weight} clip.hi={high!r}"], of
+    return [weight, f"gate statistic={statistic} min={low!r} max={high!r}"], of
+
+
+def _rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[str, float, None]
+                     ) -> Dict[str, str]:
+    """The lines for a rollout_rs, by the names in it."""
+    names = list(dict.fromkeys(_plain(name) for name in _names(option)))
+    of_verl = [name for name in names if " " not in name and "::" not in name]
+    given = [part.strip() for part in str("" if threshold is None else threshold).split(",")
+             if part.strip()]
+    if of_verl and len(given) not in (1, len(of_verl)):
+        raise ValueError(f"gdpo.integrations.verl: rollout_rs_threshold: given {threshold!r}; "
+                         f"needed: one number, or one for each of {', '.join(of_verl)}")
+    given = dict(zip(of_verl, given * len(of_verl) if len(given) == 1 else given))
+    return {name: _rejection(name, given[name]) if name in given else name for name in names}
+
+
+def _rejection(name: str, threshold: str) -> str:
+    """The line for one of verl's rejections."""
+    of, _, estimator = name.rpartition("_")
+    if of not in _REJECTIONS or estimator not in _ESTIMATORS or name == "seq_max_k1":
+        known = [f"{of}_{k}" for of in _REJECTIONS for k in _ESTIMATORS]
+        raise ValueError(f"gdpo.integrations.verl: rollout_rs: given {name!r}; needed: some of "
+                         f"{', '.join(k for k in known if k != 'seq_max_k1')}, or a line of "
+                         "gdpo.prepare")
+    low, high = _bounds("rollout_rs_threshold", threshold)
+    if estimator == "k1":
+        low = 1 / high if low is None else low
+        bounds = f"min={math.log(low)!r} max={math.log(high)!r}"
+    elif low is None:
+        bounds = f"max={high!r}"
+    else:
+        raise ValueError(f"gdpo.integrations.verl: rollout_rs_threshold: given {threshold!r}; "
+                         f"needed: one number, the largest {estimator}, for {name}")
+    return f"gate estimator={estimator} statistic={_REJECTIONS[of]} {bounds} {_CLAMP}"
+
+
+def _bounds(option: str, threshold: Union[str, float]) -> Tuple[Optional[float], float]:
+    """The bounds of "LOW_HIGH", or none and HIGH."""
+    try:
+        if isinstance(threshold, bool):
+            raise ValueError
+        low, _, high = str(threshold).rpartition("_")
+        bounds = float(low) if low else None, float(high)
+    except ValueError:
+        bounds = None, math.nan
+    if not (0 < (bounds[1] if bounds[0] is None else bounds[0]) <= bounds[1]):
+        raise ValueError(f"gdpo.integrations.verl: {option}: given {threshold!r}; needed: a number "
+                         "above 0, or two as LOW_HIGH")
+    return bounds
+
+
+def _at_tokens(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The values of the tokens of a mask; 0 elsewhere, whatever stands there."""
+    return torch.where(mask != 0, values, torch.zeros_like(values))
+
+
+def _normalized(weights: torch.Tensor, mask: torch.Tensor, of: str) -> torch.Tensor:
+    """Weights divided by their mean over the batch of all ranks."""
+    if not _has_ranks():
+        if _mean_weight(weights, mask, of) <= 1e-8:
+            return weights
+        shape = torch.zeros_like(weights)
+        return _at_tokens(prepare(f"mean_one of={of}", old_logp=shape, mask=mask,
+                                  weights=weights).weights, mask)
+    mean = _mean_weight(weights, mask, of)
+    return weights / mean if mean > 1e-8 else weights
+
+
+def _has_ranks() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _mean_weight(weights: torch.Tensor, mask: torch.Tensor, of: str) -> float:
+    """The mean of weights over tokens, or over rows with a token, of all ranks."""
+    valid = (mask != 0).sum(-1) if of == "rows" else mask != 0
+    values = weights.sum(-1) / valid.clamp(min=1) if of == "rows" else weights
+    total = torch.stack((values.double().sum(), (valid != 0).sum().double()))
+    if _has_ranks():
+        torch.distributed.all_reduce(total)
+    return (total[0] / total[1].clamp(min=1)).item()
+
+
+def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean over the tokens of a mask; verl adds 1e-8 to their number."""
+    return _at_tokens(values, mask).sum() / ((mask != 0).sum() + 1e-8)
+
+
+# What is logged. The keys of a report on two policies' log-probs are to be merged in
+# _log_of_mismatch: of verl's keys, those of single weights and of the statistics of rejections
+# (rollout_is_std, rollout_rs_token_k1_mean, ...) are missing.
+
+
+def _log_of_weights(raw: Optional[torch.Tensor], weights: Optional[torch.Tensor],
+                    mask: torch.Tensor, of: str, threshold: Union[str, float, None]
+                    ) -> Dict[str, float]:
+    """Of the weights before they are normalized."""
+    if raw is None or not (mask != 0).any():
+        return {}
+    mean = _mean(raw, mask)
+    squares = _mean((raw / (mean + 1e-8)).square(), mask).item()
+    log = {"rollout_is_mean": mean.item(),
+           "rollout_is_eff_sample_size": 1 / squares if squares else 0.0}
+    if isinstance(threshold, str) and "_" in threshold:
+        log["rollout_is_oob_ratio"] = _mean((raw == 0).to(raw.dtype), mask).item()
+    if weights is not raw:
+        log["rollout_is_batch_norm_factor"] = _mean_weight(raw, mask, of)
+    return log
+
+
+def _log_of_rejections(kept: Dict[str, torch.Tensor], left: torch.Tensor, mask: torch.Tensor
+                       ) -> Dict[str, float]:
+    """The shares of tokens, and of rows with a token, that each rejection and all took from."""
+    log, valid = {}, mask != 0
+    for name, keeps in kept.items():
+        taken = valid & ~keeps
+        log[f"rollout_rs_{name}_masked_fraction"] = _mean(taken.double(), mask).item()
+        log[f"rollout_rs_{name}_seq_masked_fraction"] = (
+            taken.any(-1).sum() / valid.any(-1).sum().clamp(min=1)).item()
+    if kept:
+        taken = valid & (left == 0)
+        log["rollout_rs_masked_fraction"] = _mean(taken.double(), mask).item()
+        log["rollout_rs_seq_masked_fraction"] = taken.any(-1).double().mean().item()
+    return log
+
+
+def _log_of_mismatch(old_logp: torch.Tensor, rollout_logp: torch.Tensor, mask: torch.Tensor
+                     ) -> Dict[str, float]:
+    """How far the two policies are apart: KL(rollout || old), perplexities of rows, chi squared."""
+    old, rollout = (_at_tokens(logp.double(), mask) for logp in (old_logp, rollout_logp))
+    x, tokens = old - rollout, (mask != 0).sum(-1) + 1e-8
+    trained, sampled = -old.sum(-1) / tokens, -rollout.sum(-1) / tokens
+    apart = trained - sampled
+    log = {"kl": _mean(-x, mask), "k3_kl": _mean(x.expm1() - x, mask),
+           "training_ppl": trained.exp().mean(), "training_log_ppl": trained.mean(),
+           "rollout_ppl": sampled.exp().mean(), "rollout_log_ppl": sampled.mean(),
+           "log_ppl_diff": apart.mean(), "log_ppl_abs_diff": apart.abs().mean(),
+           "log_ppl_diff_max": apart.max(), "log_ppl_diff_min": apart.min(),
+           "ppl_ratio": apart.exp().mean(),
+           "chi2_token": _mean((2 * x.clamp(-20, 20)).exp(), mask) - 1,
+           "chi2_seq": (2 * x.sum(-1).clamp(-20, 20)).exp().mean() - 1}
+    return {name: value.item() for name, value in log.items()}
