@@ -118,6 +118,12 @@ inline void need_logp(bool has_logp, const char* name) {
   contract::fail("gdpo::prepare", "batch.logp", "no array",
                  contract::Text("the log-probs of the policy being trained, because of ") + name);
 }
+/// Throws unless the batch has advantages, which `reader` reads: a pre-pass or its setting.
+inline void need_advantages(bool has_advantages, const char* reader) {
+  if (has_advantages) return;
+  contract::fail("gdpo::prepare", "batch.advantages, batch.token_advantages", "neither",
+                 contract::Text("one of them, because of ") + reader);
+}
 /// Throws for Reach::Mask, in a pre-pass whose weights are not 0 or 1.
 inline void refuse_mask(Reach reach, const char* function, const FieldPath& path) {
   if (reach != Reach::Mask) return;

@@ -46,8 +46,9 @@ GDPO_DATA_INLINE constexpr auto enumerators(CovarianceKeep) {
 /// With share 1 nothing is random. In Top, of equal c the first in the batch is picked.
 ///
 /// A token whose A or logp is NaN or infinite is not among the n, in no mean and never picked. A
-/// ratio of NaN is not clipped. Without old_logp r = 1. All sums are in double, in the order of the
-/// batch, so another order of the rows may change the last bit of c.
+/// ratio of NaN is not clipped. Without old_logp r = 1. All sums are in double, of each
+/// row and then of the rows in their order, so another order of the rows may change the last bit
+/// of c.
 ///
 ///     Clip-Cov   Between, Rest, Reach::Surrogate: the picks leave the surrogate
 ///     KL-Cov     Top, Picked, Reach::Kl: the KL term acts on the picks alone
@@ -73,37 +74,66 @@ struct Covariance {
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
     const PrepassRows<S>& rows = args.rows;
-    double advantages = 0, logps = 0, n = 0;
+    Sums all;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
-      need(rows, row);
+      if (row.length > 0) need(rows.has_advantages(), row.logp);
+      Sums of_row;
       for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t) || !counts(row, t)) continue;
-        advantages += row.advantage_of(t), logps += static_cast<double>(row.logp[t]), n += 1;
+        if (row.valid(t)) of_row.add(row.advantage_of(t), static_cast<double>(row.logp[t]));
       }
+      all.merge(of_row);
     }
-    const double mean_advantage = n > 0 ? advantages / n : 0, mean_logp = n > 0 ? logps / n : 0;
-    std::uint64_t place = 0;
+    index_t place = 0;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
       double* keys = args.weights_of(i);
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
-        ++place;
-        const double c = math::mul(row.advantage_of(t) - mean_advantage,
-                                   static_cast<double>(row.logp[t]) - mean_logp);
-        if (!counts(row, t)) {
-          keys[t] = math::nan();
-        } else if (pick == CovariancePick::Top) {
-          keys[t] = -c;
-        } else {
-          keys[t] = c > min && c < max && !clipped(row, t) ? random_number(place) : math::nan();
-        }
+        const auto logp = static_cast<double>(row.logp[t]);
+        const double x = row.old_logp ? logp - static_cast<double>(row.old_logp[t]) : 0.0;
+        keys[t] = key_of(all, row.advantage_of(t), logp, x, ++place);
       }
     }
-    const auto most = static_cast<std::size_t>(math::mul(share, n));
-    const double picked = keep == CovarianceKeep::Picked ? 1.0 : 0.0;
-    detail::pick_smallest(args, (std::max)(most, std::size_t{1}), picked, 1.0 - picked);
+    const double picked = weight_of(true), rest = weight_of(false);
+    detail::pick_smallest(args, static_cast<std::size_t>(picks(all.n)), picked, rest);
+  }
+  /// Sums of advantages and log-probs over the tokens that count: of a row in the order of its
+  /// tokens, of the batch in the order of the rows.
+  struct Sums {
+    double advantages = 0, logps = 0, n = 0;
+    /// Adds a valid token. One that is not finite does not count.
+    GDPO_INLINE void add(double advantage, double logp) {
+      if (math::not_finite(advantage) || math::not_finite(logp)) return;
+      advantages += advantage, logps += logp, n += 1;
+    }
+    /// Adds the next row.
+    GDPO_INLINE void merge(const Sums& row) {
+      advantages += row.advantages, logps += row.logps, n += row.n;
+    }
+  };
+  /// How many of n tokens are picked.
+  GDPO_INLINE index_t picks(double n) const {
+    const auto most = static_cast<index_t>(math::mul(share, n));
+    return most < 1 ? 1 : most;
+  }
+  /// The weight of a token.
+  GDPO_INLINE double weight_of(bool is_picked) const {
+    return is_picked == (keep == CovarianceKeep::Picked) ? 1.0 : 0.0;
+  }
+  /// The tokens with the smallest keys are picked; NaN: not a candidate. `place` is the number of
+  /// the token among the valid ones, from 1, and x its log ratio, 0 without old_logp.
+  GDPO_INLINE double key_of(const Sums& all, double advantage, double logp, double x,
+                            index_t place) const {
+    if (math::not_finite(advantage) || math::not_finite(logp)) return math::nan();
+    const double c = math::mul(advantage - all.advantages / all.n, logp - all.logps / all.n);
+    if (pick == CovariancePick::Top) return -c;
+    return c > min && c < max && !clipped(advantage, x) ? random_number(place) : math::nan();
+  }
+  /// Throws unless the batch has the arrays that are read.
+  static void need(bool has_advantages, bool has_logp) {
+    detail::need_advantages(has_advantages, "prepass::Covariance");
+    detail::need_logp(has_logp, "prepass::Covariance");
   }
   static constexpr const char* name = "covariance";  ///< What messages call it.
   /// The settings (core/fields.hpp).
@@ -129,30 +159,15 @@ struct Covariance {
   }
 
  private:
-  template <class S>
-  static void need(const PrepassRows<S>& rows, const TokenRow<S>& row) {
-    if (row.length == 0) return;
-    if (!rows.has_advantages()) {
-      contract::fail("gdpo::prepare", "batch.advantages, batch.token_advantages", "neither",
-                     "one of them, because of prepass::Covariance");
-    }
-    detail::need_logp(row.logp != nullptr, "prepass::Covariance");
-  }
-  template <class S>
-  static bool counts(const TokenRow<S>& row, index_t t) {
-    return !math::not_finite(row.advantage_of(t)) && !math::not_finite(row.logp[t]);
-  }
-  template <class S>
-  bool clipped(const TokenRow<S>& row, index_t t) const {
-    if (!row.old_logp) return false;
-    const double x = static_cast<double>(row.logp[t]) - static_cast<double>(row.old_logp[t]);
+  GDPO_INLINE bool clipped(double a, double x) const {
     if (math::is_nan(x)) return false;
-    const double a = row.advantage_of(t), r = math::exp_parts(x).exp;
+    const double r = math::exp_parts(x).exp;
     return (a > 0 && r > 1 + high) || (a < 0 && r < 1 - low);
   }
   /// Number `count` of splitmix64's sequence from the seed, as a double in [0, 1).
-  double random_number(std::uint64_t count) const {
-    std::uint64_t z = static_cast<std::uint64_t>(seed) + count * 0x9e3779b97f4a7c15u;
+  GDPO_INLINE double random_number(index_t count) const {
+    std::uint64_t z =
+        static_cast<std::uint64_t>(seed) + static_cast<std::uint64_t>(count) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return math::mul(static_cast<double>((z ^ (z >> 31)) >> 11), 0x1p-53);

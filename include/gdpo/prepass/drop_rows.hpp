@@ -5,14 +5,17 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Gives weight 0 to every token of the rows whose entry in `dropped` is not 0. Error messages call
-/// that column `name`.
+/// Throws unless there is a flag for each row. Error messages call that column `name`.
+inline void check_flags(const Column& dropped, const TokenLayout& layout, const char* name) {
+  check_rows("gdpo::prepare", name, dropped, layout);
+  if (!dropped && layout.rows > 0)
+    contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
+}
+/// Gives weight 0 to every token of the rows whose entry in `dropped` is not 0.
 template <class S>
 void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* name) {
   const PrepassRows<S>& rows = args.rows;
-  check_rows("gdpo::prepare", name, dropped, rows.layout());
-  if (!dropped && rows.size() > 0)
-    contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
+  check_flags(dropped, rows.layout(), name);
   for (index_t i = 0; i < rows.size(); ++i) {
     if (math::is_zero(dropped(i))) continue;
     std::fill_n(args.weights_of(i), rows(i).length, 0.0);
@@ -35,9 +38,10 @@ struct Overlong {
   Reach reach = Reach::Mask;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::drop_rows(args, truncated, "overlong.truncated");
+    detail::drop_rows(args, truncated, argument);
   }
-  static constexpr const char* name = "overlong";  ///< What messages call it.
+  static constexpr const char* argument = "overlong.truncated";  ///< The column, in messages.
+  static constexpr const char* name = "overlong";                ///< What messages call it.
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
@@ -60,8 +64,10 @@ struct DegenerateGroups {
   Reach reach = Reach::None;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::drop_rows(args, degenerate, "degenerate_groups.degenerate");
+    detail::drop_rows(args, degenerate, argument);
   }
+  /// The column, in messages.
+  static constexpr const char* argument = "degenerate_groups.degenerate";
   static constexpr const char* name = "degenerate_groups";  ///< What messages call it.
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

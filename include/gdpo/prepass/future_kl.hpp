@@ -42,26 +42,33 @@ struct FutureKl {
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
       if (row.length == 0) continue;
-      detail::need_logp(row.logp != nullptr, "prepass::FutureKl");
-      if (safety != math::infinity && !rows.has_advantages()) {
-        contract::fail("gdpo::prepare", "batch.advantages, batch.token_advantages", "neither",
-                       "one of them, because of prepass::FutureKl::safety");
-      }
+      need(rows.has_advantages(), row.logp);
       double* w = args.weights_of(i);
       double sum = 0;
       for (index_t t = row.length; t-- > 0;) {
         const double x = row.valid(t) && row.old_logp ? static_cast<double>(row.logp[t]) -
                                                             static_cast<double>(row.old_logp[t])
                                                       : 0.0;
-        const double ratio = math::is_nan(x) ? 0.0 : math::exp_parts(x).exp;
-        const bool adds = !math::not_finite(x) && ratio <= drop_above;
-        sum = math::fma(gamma, sum, adds ? x : 0.0);
-        if (!row.valid(t)) continue;
-        w[t] = detail::bound(clip, math::exp_parts(sum).exp).value;
-        if (ratio > safety && row.advantage_of(t) < 0)
-          w[t] = detail::bound(Bounds{0.8, 1}, w[t]).value;
+        sum = math::fma(gamma, sum, added(x));
+        if (row.valid(t)) w[t] = weight_of(sum, x, row.advantage_of(t));
       }
     }
+  }
+  /// Throws unless the batch has the arrays that are read.
+  void need(bool has_advantages, bool has_logp) const {
+    detail::need_logp(has_logp, "prepass::FutureKl");
+    detail::need_advantages(safety == math::infinity || has_advantages,
+                            "prepass::FutureKl::safety");
+  }
+  /// What a token with the log ratio x adds to the sum; x is 0 at masked tokens.
+  GDPO_INLINE double added(double x) const {
+    return !math::not_finite(x) && ratio_of(x) <= drop_above ? x : 0.0;
+  }
+  /// The weight of a token from its sum, its log ratio and its advantage.
+  GDPO_INLINE double weight_of(double sum, double x, double advantage) const {
+    const double weight = detail::bound(clip, math::exp_parts(sum).exp).value;
+    return ratio_of(x) > safety && advantage < 0 ? detail::bound(Bounds{0.8, 1}, weight).value
+                                                 : weight;
   }
   static constexpr const char* name = "future_kl";  ///< What messages call it.
   /// The settings (core/fields.hpp).
@@ -77,6 +84,11 @@ struct FutureKl {
   /// Throws for Reach::Mask.
   void check_together(const char* function, const detail::FieldPath& path) const {
     detail::refuse_mask(reach, function, path);
+  }
+
+ private:
+  GDPO_INLINE static double ratio_of(double x) {
+    return math::is_nan(x) ? 0.0 : math::exp_parts(x).exp;
   }
 };
 

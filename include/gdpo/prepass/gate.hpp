@@ -70,11 +70,7 @@ struct Gate {
         args, statistic, count_eps, groups, name,
         [&](const TokenRow<S>& row, double* w) {
           if (row.length == 0) return;
-          if (when != When::Always && !has_advantages) {
-            contract::fail("gdpo::prepare", "batch.advantages, batch.token_advantages", "neither",
-                           "one of them, because of prepass::Gate::when");
-          }
-          detail::need_pair(pair, row.logp, row.old_logp, row.rollout_logp, "prepass::Gate");
+          need(has_advantages, row.logp, row.old_logp, row.rollout_logp);
           const auto difference = detail::pair_of(pair, missing, row);
           for (index_t t = 0; t < row.length; ++t) {
             if (row.valid(t)) w[t] = estimate_of(difference(t));
@@ -90,6 +86,11 @@ struct Gate {
             w[t] = weight_of(w[t], difference(t), a);
           }
         });
+  }
+  /// Throws unless the batch has the arrays that the gate reads.
+  void need(bool has_advantages, bool has_logp, bool has_old, bool has_rollout) const {
+    detail::need_advantages(when == When::Always || has_advantages, "prepass::Gate::when");
+    detail::need_pair(pair, has_logp, has_old, has_rollout, "prepass::Gate");
   }
   /// The estimate of a token, before the statistic.
   GDPO_INLINE double estimate_of(const detail::Difference& d) const {

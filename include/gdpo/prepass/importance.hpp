@@ -47,12 +47,11 @@ struct Importance {
         args, statistic, count_eps, groups, name,
         [&](const TokenRow<S>& row, double* w) {
           if (row.length == 0) return;
-          detail::need_pair(pair, row.logp, row.old_logp, row.rollout_logp, "prepass::Importance");
+          need(true, row.logp, row.old_logp, row.rollout_logp);
           const auto difference = detail::pair_of(pair, missing, row);
           for (index_t t = 0; t < row.length; ++t) {
             if (!row.valid(t)) continue;
-            const double x = difference(t).x;
-            w[t] = math::is_nan(x) ? x : detail::bound(token_clamp, x).value;
+            w[t] = estimate_of(difference(t));
           }
         },
         [&](const TokenRow<S>& row, double* w) {
@@ -60,6 +59,14 @@ struct Importance {
             if (row.valid(t)) w[t] = weight_of(w[t]);
           }
         });
+  }
+  /// Throws unless the batch has the log-probs of the pair. Advantages are not read.
+  void need(bool, bool has_logp, bool has_old, bool has_rollout) const {
+    detail::need_pair(pair, has_logp, has_old, has_rollout, "prepass::Importance");
+  }
+  /// The log ratio of a token in nats, before the statistic.
+  GDPO_INLINE double estimate_of(const detail::Difference& d) const {
+    return math::is_nan(d.x) ? d.x : detail::bound(token_clamp, d.x).value;
   }
   /// The weight of a token, from its statistic in nats.
   GDPO_INLINE double weight_of(double statistic_of_token) const {

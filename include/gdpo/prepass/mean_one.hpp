@@ -47,8 +47,11 @@ struct MeanOne {
       sum += of == MeanOf::Rows ? of_row / tokens : of_row;
       count += of == MeanOf::Rows ? 1.0 : tokens;
     }
-    if (math::is_zero(sum) || math::not_finite(sum)) return;
-    std::fill_n(args.weights, rows.positions(), count / sum);
+    std::fill_n(args.weights, rows.positions(), factor_of(sum, count));
+  }
+  /// 1 / (sum / count), or 1 where the mean is 0 or not finite.
+  GDPO_INLINE static double factor_of(double sum, double count) {
+    return math::is_zero(sum) || math::not_finite(sum) ? 1.0 : count / sum;
   }
   static constexpr const char* name = "mean_one";  ///< What messages call it.
   /// The settings (core/fields.hpp).

@@ -48,28 +48,44 @@ struct Difference {
   double x;
 };
 
+/// The arrays of a pair: of a row, or of a batch.
+template <class Array>
+struct PairOf {
+  Array left, right;
+  Array missing;  ///< Where NaN means that the two do not differ; absent: nowhere.
+
+  /// The difference of the token whose number in an array a is at(a).
+  template <class At>
+  GDPO_INLINE Difference of(const At& at) const {
+    const auto a = static_cast<double>(at(left)), b = static_cast<double>(at(right));
+    if (missing && math::is_nan(at(missing))) return {a, a, 0.0};
+    return {a, b, a - b};
+  }
+};
+template <class Array>
+PairOf<Array> pair_of(prepass::Pair pair, prepass::MissingRollout missing, const Array& logp,
+                      const Array& old_logp, const Array& rollout_logp) {
+  using prepass::Pair;
+  const Array old = old_logp ? old_logp : logp;
+  const bool of_rollout = pair != Pair::Update && rollout_logp;
+  return {pair == Pair::Mismatch ? old : logp, of_rollout ? rollout_logp : old,
+          of_rollout && missing == prepass::MissingRollout::NoDifference ? rollout_logp : Array{}};
+}
+
 /// The two policies of a pair, in the arrays of one row. Both are null in a row without tokens.
 template <class S>
 struct PairOfRow {
-  const S *left, *right;
-  const S* missing;  ///< Where NaN means that the two do not differ; null: nowhere.
+  PairOf<const S*> arrays;
 
   GDPO_INLINE Difference operator()(index_t t) const {
-    const auto a = static_cast<double>(left[t]), b = static_cast<double>(right[t]);
-    if (missing && math::is_nan(missing[t])) return {a, a, 0.0};
-    return {a, b, a - b};
+    return arrays.of([t](const S* array) { return array[t]; });
   }
 };
 
 /// The pair of a row whose arrays are there (need_pair).
 template <class S>
 PairOfRow<S> pair_of(prepass::Pair pair, prepass::MissingRollout missing, const TokenRow<S>& row) {
-  using prepass::Pair;
-  const S* old = row.old_logp ? row.old_logp : row.logp;
-  const bool of_rollout = pair != Pair::Update && row.rollout_logp;
-  return {
-      pair == Pair::Mismatch ? old : row.logp, of_rollout ? row.rollout_logp : old,
-      of_rollout && missing == prepass::MissingRollout::NoDifference ? row.rollout_logp : nullptr};
+  return {pair_of(pair, missing, row.logp, row.old_logp, row.rollout_logp)};
 }
 
 /// Throws unless the batch has the log-probs that a pair compares. `name` is the pre-pass.

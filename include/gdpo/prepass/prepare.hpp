@@ -90,9 +90,7 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
       if (!of_surrogate && !of_kl) return;
       run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) {
-        const S w = memory.pass[k] > (std::numeric_limits<S>::max)()
-                        ? std::numeric_limits<S>::infinity()
-                        : static_cast<S>(memory.pass[k]);
+        const S w = stored_weight<S>(memory.pass[k]);
         if (of_surrogate) memory.weights[k] = weighed(memory.weights[k], w);
         if (of_kl) memory.kl_weights[k] = weighed(memory.kl_weights[k], w);
       }

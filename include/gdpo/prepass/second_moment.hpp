@@ -44,8 +44,7 @@ struct SecondMoment {
       double* m = args.weights_of(i);
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
-        const double x = difference(t).x;
-        m[t] = math::mul(x, x);
+        m[t] = moment_of(difference(t));
       }
     }
     std::vector<double>& sorted = detail::gather_keys(args);
@@ -53,9 +52,15 @@ struct SecondMoment {
     double sum = 0, n = 0, stay = 1;
     for (const double m : sorted) {
       sum += m, n += 1;
-      if (threshold == math::infinity || sum / n < threshold) stay = n;
+      if (stays(sum, n)) stay = n;
     }
     detail::pick_smallest(args, static_cast<std::size_t>(stay), 1, 0);
+  }
+  /// m of a token.
+  GDPO_INLINE static double moment_of(const detail::Difference& d) { return math::mul(d.x, d.x); }
+  /// Whether the n smallest m stay, whose sum is `sum`.
+  GDPO_INLINE bool stays(double sum, double n) const {
+    return threshold == math::infinity || sum / n < threshold;
   }
   static constexpr const char* name = "second_moment";  ///< What messages call it.
   /// The settings (core/fields.hpp).

@@ -57,12 +57,12 @@ enum class Share { Token, Segment, Sequence, Group };
 /// How that number is made.
 enum class Reduction { Mean, Sum, Max, LogMeanExp };
 
-constexpr Share share_of(prepass::Statistic statistic) {
+GDPO_INLINE constexpr Share share_of(prepass::Statistic statistic) {
   return statistic == prepass::Statistic::Token
              ? Share::Token
              : static_cast<Share>((static_cast<int>(statistic) - 1) / 4 + 1);
 }
-constexpr Reduction reduction_of(prepass::Statistic statistic) {
+GDPO_INLINE constexpr Reduction reduction_of(prepass::Statistic statistic) {
   return static_cast<Reduction>((static_cast<int>(statistic) + 3) % 4);
 }
 static_assert(share_of(prepass::Statistic::GroupLogMeanExp) == Share::Group &&
@@ -70,8 +70,8 @@ static_assert(share_of(prepass::Statistic::GroupLogMeanExp) == Share::Group &&
               share_of(prepass::Statistic::SegmentMean) == Share::Segment &&
               reduction_of(prepass::Statistic::SegmentMean) == Reduction::Mean);
 
-/// A statistic while its values are added, in double and in the order of the tokens. If one of the
-/// values is NaN, so is the statistic.
+/// A statistic while its values are added, in double: those of a row in the order of its tokens,
+/// and of a group the rows in their order. If one of the values is NaN, so is the statistic.
 class RunningStatistic {
  public:
   /// Adds a value.
@@ -86,6 +86,19 @@ class RunningStatistic {
       sum_ += value;
     }
     largest_ = (math::max)(value, largest_);
+  }
+  /// Adds the values that another one has: those of the next row.
+  GDPO_INLINE void merge(Reduction reduction, const RunningStatistic& o) {
+    nan_ = nan_ || o.nan_;
+    n_ += o.n_;
+    if (reduction == Reduction::LogMeanExp && !(math::is_inf(o.largest_) && o.largest_ < 0)) {
+      const double largest = (math::max)(o.largest_, largest_);
+      sum_ = math::fma(sum_, ratio_of(largest_ - largest),
+                       math::mul(o.sum_, ratio_of(o.largest_ - largest)));
+    } else if (reduction != Reduction::LogMeanExp) {
+      sum_ += o.sum_;
+    }
+    largest_ = (math::max)(o.largest_, largest_);
   }
   /// The statistic; 0 without values and without count_eps.
   GDPO_INLINE double value(Reduction reduction, double count_eps) const {
@@ -143,6 +156,18 @@ void row_statistic(prepass::Statistic statistic, const TokenRow<S>& row, double 
   }
 }
 
+/// Throws unless a statistic over groups has its column, one number a row. `name` is the pre-pass.
+inline void check_groups(prepass::Statistic statistic, const Column& groups,
+                         const TokenLayout& layout, const char* name) {
+  if (share_of(statistic) != Share::Group) return;
+  const std::string argument = std::string(name) + ".groups";
+  if (!groups && layout.rows > 0) {
+    contract::fail("gdpo::prepare", argument, "no column",
+                   "one number for each row, equal within a group");
+  }
+  check_rows("gdpo::prepare", argument.c_str(), groups, layout);
+}
+
 /// Writes the value of each valid token, or of what shares one, into the weights of `args`, and
 /// then calls `decide(row, weights of the row)` for each row.
 ///
@@ -154,12 +179,7 @@ void for_each_statistic(const PrepassArgs<S>& args, prepass::Statistic statistic
                         const Decide& decide) {
   const PrepassRows<S>& rows = args.rows;
   const bool of_groups = share_of(statistic) == Share::Group;
-  const auto argument = [name] { return std::string(name) + ".groups"; };
-  if (of_groups && !groups && rows.size() > 0) {
-    contract::fail("gdpo::prepare", argument(), "no column",
-                   "one number for each row, equal within a group");
-  }
-  if (of_groups) check_rows("gdpo::prepare", argument().c_str(), groups, rows.layout());
+  check_groups(statistic, groups, rows.layout(), name);
   for (index_t i = 0; i < rows.size(); ++i) {
     const TokenRow<S> row = rows(i);
     double* values = args.weights_of(i);
@@ -173,10 +193,11 @@ void for_each_statistic(const PrepassArgs<S>& args, prepass::Statistic statistic
   for (index_t i = 0; i < rows.size(); ++i) {
     const TokenRow<S> row = rows(i);
     const double* values = args.weights_of(i);
-    RunningStatistic& of_group = running[groups(i)];
+    RunningStatistic of_row;
     for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) of_group.add(reduction, values[t]);
+      if (row.valid(t)) of_row.add(reduction, values[t]);
     }
+    running[groups(i)].merge(reduction, of_row);
   }
   for (index_t i = 0; i < rows.size(); ++i) {
     const TokenRow<S> row = rows(i);

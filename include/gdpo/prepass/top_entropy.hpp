@@ -29,11 +29,27 @@ struct TopEntropy {
       need(row.entropies != nullptr || row.length == 0);
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
-        const double entropy = static_cast<double>(row.entropies[t]);
-        args.weights_of(i)[t] = !math::is_nan(entropy) && entropy >= limit ? 1.0 : 0.0;
+        args.weights_of(i)[t] = weight_of(static_cast<double>(row.entropies[t]), limit);
       }
     }
     return {limit};
+  }
+  /// The weight of a token.
+  GDPO_INLINE static double weight_of(double entropy, double limit) {
+    return !math::is_nan(entropy) && entropy >= limit ? 1.0 : 0.0;
+  }
+  /// Where the threshold is among n > 0 entropies in their order, from 0; between two of them, as a
+  /// rule.
+  GDPO_INLINE double place_of(double n) const { return math::mul(quantile, n - 1); }
+  /// The threshold between two entropies that follow each other.
+  GDPO_INLINE static double between(double low, double high, double fraction) {
+    return low + math::mul(high - low, fraction);
+  }
+  /// Throws unless the batch has entropies.
+  static void need(bool has_entropies) {
+    if (!has_entropies)
+      contract::fail("gdpo::prepare", "batch.entropies", "no array",
+                     "the entropy of each token, because of prepass::TopEntropy");
   }
   static constexpr const char* name = "top_entropy";  ///< What messages call it.
   /// The settings (core/fields.hpp).
@@ -47,11 +63,6 @@ struct TopEntropy {
   }
 
  private:
-  static void need(bool has_entropies) {
-    if (!has_entropies)
-      contract::fail("gdpo::prepare", "batch.entropies", "no array",
-                     "the entropy of each token, because of prepass::TopEntropy");
-  }
   /// The quantile of the batch; infinite where no valid token has an entropy.
   template <class S>
   double quantile_of(const PrepassRows<S>& rows) const {
@@ -66,14 +77,14 @@ struct TopEntropy {
       }
     }
     if (values.empty()) return math::infinity;
-    const double place = math::mul(quantile, static_cast<double>(values.size() - 1));
+    const double place = place_of(static_cast<double>(values.size()));
     const auto below = static_cast<std::ptrdiff_t>(place);
     std::nth_element(values.begin(), values.begin() + below, values.end());
     const double low = values[static_cast<std::size_t>(below)];
     const auto above = values.begin() + below + 1;
     const double fraction = place - static_cast<double>(below);
     if (above == values.end() || fraction <= 0) return low;
-    return low + math::mul(*std::min_element(above, values.end()) - low, fraction);
+    return between(low, *std::min_element(above, values.end()), fraction);
   }
 };
 

@@ -6,6 +6,12 @@
 
 GDPO_BEGIN_NAMESPACE
 
+/// What prepare() on a device finds out about the numbers of a batch, in device memory.
+struct PrepassFindings {
+  NonFinite rollout;                          ///< As TokenBatch::rollout_non_finite.
+  double entropy_threshold = math::infinity;  ///< As TokenBatch::entropy_threshold.
+};
+
 /// What prepare() leaves in a batch, so that count() and a loss can refuse one that is used in the
 /// wrong order. A batch that it has not prepared has the initial values.
 struct Prepared {
@@ -16,6 +22,9 @@ struct Prepared {
   /// The number of uses when this batch was prepared. If `uses` has grown since, the masks and
   /// weights of this batch are overwritten.
   std::uint64_t use = 0;
+  /// In device memory, if the batch was prepared there: losses on a device report them in place of
+  /// the members of the batch. Else null.
+  const PrepassFindings* on_device = nullptr;
 };
 
 /// The tokens of one (micro-)batch, with everything that a loss reads about them.

@@ -130,7 +130,7 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   detail::run_rows<detail::Tally>(
       device, function, layout, normalizer, scratch, launch_units,
       detail::WriteLossResult<std::remove_const_t<decltype(Loss::metrics)>>{
-          gdpo::detail::traits_of(loss, batch, reads), result});
+          gdpo::detail::traits_of(loss, batch, reads), batch.prepared.on_device, result});
 }
 
 }  // namespace cuda

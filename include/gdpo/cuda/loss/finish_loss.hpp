@@ -13,6 +13,7 @@ using gdpo::detail::Tally;
 template <class Metrics>
 struct WriteLossResult {
   gdpo::detail::ResultTraits traits;
+  const PrepassFindings* found;  ///< By prepare() on the device; null: `traits` has it.
   LossResult* result;
 
   GDPO_DEVICE void operator()(const Tally& total, const DeviceNormalizer& normalizer, int thread,
@@ -21,7 +22,11 @@ struct WriteLossResult {
          q += threads / warp)
       gdpo::detail::write_metric<Metrics>(*result, q, gdpo::detail::written_metric(q), total,
                                           traits);
-    if (thread == threads - 1) gdpo::detail::write_others(*result, total, normalizer(), traits);
+    if (thread != threads - 1) return;
+    gdpo::detail::write_others(*result, total, normalizer(), traits);
+    if (!found) return;
+    result->metrics.entropy_threshold = found->entropy_threshold;
+    if (traits.keeps_rollout) result->metrics.non_finite.rollout_logp = found->rollout;
   }
 };
 

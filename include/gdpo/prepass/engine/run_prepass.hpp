@@ -1,6 +1,6 @@
 #pragma once
 // The steps of prepare().
-#include <gdpo/prepass/args.hpp>
+#include <gdpo/prepass/shared/weights.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -11,25 +11,6 @@ constexpr bool is_prepass_v = false;
 template <class P, class S>
 constexpr bool is_prepass_v<P, S, std::enable_if_t<std::is_same_v<Reach, decltype(P::reach)>>> =
     std::is_invocable_v<const P&, const PrepassArgs<S>&>;
-
-/// Whether a pre-pass with this reach writes TokenBatch::weights.
-constexpr bool reaches_surrogate(Reach reach) {
-  return reach == Reach::Surrogate || reach == Reach::SurrogateAndKl;
-}
-/// Whether it writes TokenBatch::kl_weights.
-constexpr bool reaches_kl(Reach reach) {
-  return reach == Reach::Kl || reach == Reach::SurrogateAndKl;
-}
-
-/// A view of `values`, one per position in row order, with the shape of the batch.
-template <class T>
-TokenView<T> dense(const TokenLayout& layout, std::vector<T>& values) {
-  T* data = values.data();
-  const index_t* extent = layout.shape.extent;
-  if (layout.shape.rank < 2) return gdpo::view(data, layout.tokens);
-  if (layout.shape.rank == 2) return gdpo::view(data, extent[0], extent[1]);
-  return gdpo::view(data, extent[0], extent[1], extent[2]);
-}
 
 /// Counts the valid tokens whose rollout_logp is not finite. Pre-passes drop such tokens, so the
 /// loss would not see them; it reports this count. A count that is already there is kept, because
@@ -46,12 +27,6 @@ NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layo
     }
   }
   return non_finite;
-}
-
-/// The product of two weights; 0 if one of them is 0, even if the other is NaN or infinite.
-template <class S>
-S weighed(S a, S b) {
-  return math::is_zero(a) || math::is_zero(b) ? S(0) : math::mul(a, b);
 }
 
 /// Runs one pre-pass: its weights go to `weights`, which are set to 1 before, and its threshold, if

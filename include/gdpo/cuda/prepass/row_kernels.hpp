@@ -1,0 +1,112 @@
+#pragma once
+// The kernels of pre-passes that look at a row or the mean of the batch: Overlong,
+// DegenerateGroups, MeanOne and FutureKl.
+#include <gdpo/cuda/prepass/prepass_rows.hpp>
+#include <gdpo/prepass/future_kl.hpp>
+#include <gdpo/prepass/mean_one.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+/// Drops the tokens of the rows that are marked.
+template <class S>
+struct DropRows {
+  DeviceColumn<double> dropped;
+  WeightsOut<S> out;
+  GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (batch.valid(span, t) && !math::is_zero(dropped(span.row))) out(span.begin + t, 0.0);
+  }
+};
+
+/// The weights of a row, added in the order of its tokens, and the number of its valid tokens.
+struct RowWeights {
+  double sum = 0, tokens = 0;
+};
+template <class S>
+struct SumWeights {
+  static constexpr bool backward = false, writes = false;
+  RowWeights* of_rows;
+
+  using Row = RowWeights;
+  struct Cell {
+    double weight;
+    bool valid;
+  };
+  GDPO_INLINE Row begin() const { return {}; }
+  GDPO_INLINE Cell read(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    const bool valid = batch.valid(span, t);
+    return {valid && batch.weights ? logp_at(batch.weights, span, t) : 1.0, valid};
+  }
+  GDPO_INLINE void step(Row& row, const Cell& cell, const RowSpan&, index_t) const {
+    if (cell.valid) row.sum += cell.weight, row.tokens += 1;
+  }
+  GDPO_INLINE void write(const DeviceBatch<S>&, const RowSpan&, index_t, const Cell&) const {}
+  GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan& span, const Row& row) const {
+    of_rows[span.row] = row;
+  }
+};
+/// The factor of MeanOne.
+struct MeanFactor {
+  using Of = RowWeights;
+  using Total = RowWeights;
+  prepass::MeanOne pass;
+  double* factor;
+  GDPO_INLINE void add(Total& total, index_t, const Of& row) const {
+    if (row.tokens <= 0) return;
+    const bool of_rows = pass.of == prepass::MeanOf::Rows;
+    total.sum += of_rows ? row.sum / row.tokens : row.sum;
+    total.tokens += of_rows ? 1.0 : row.tokens;
+  }
+  GDPO_INLINE void write(const Total& total) const {
+    *factor = prepass::MeanOne::factor_of(total.sum, total.tokens);
+  }
+};
+template <class S>
+struct MultiplyWeights {
+  const double* factor;
+  WeightsOut<S> out;
+  GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (batch.valid(span, t)) out(span.begin + t, *factor);
+  }
+};
+
+/// FutureKl, whose sums go from the end of a row to its beginning.
+template <class S>
+struct FutureKlScan {
+  static constexpr bool backward = true, writes = true;
+  prepass::FutureKl pass;
+  WeightsOut<S> out;
+
+  struct Row {
+    double sum = 0;
+  };
+  struct Cell {
+    double x;    ///< The log ratio, 0 at masked tokens.
+    double sum;  ///< Before the step: what the token adds.
+    bool valid;
+  };
+  GDPO_INLINE Row begin() const { return {}; }
+  GDPO_INLINE Cell read(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    Cell cell{};
+    cell.valid = batch.valid(span, t);
+    if (cell.valid && batch.old_logp)
+      cell.x = logp_at(batch.logp, span, t) - logp_at(batch.old_logp, span, t);
+    cell.sum = pass.added(cell.x);
+    return cell;
+  }
+  GDPO_INLINE void step(Row& row, Cell& cell, const RowSpan&, index_t) const {
+    row.sum = math::fma(pass.gamma, row.sum, cell.sum);
+    cell.sum = row.sum;
+  }
+  GDPO_INLINE void write(const DeviceBatch<S>& batch, const RowSpan& span, index_t t,
+                         const Cell& cell) const {
+    if (cell.valid)
+      out(span.begin + t, pass.weight_of(cell.sum, cell.x, advantage_at(batch, span, t)));
+  }
+  GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan&, const Row&) const {}
+};
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE
