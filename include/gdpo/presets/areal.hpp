@@ -40,11 +40,12 @@ constexpr prepass::MaskedImportance by_row(prepass::Estimator metric, double min
 /// level="token", action="clamp": the ratio of each token, at most 5, whatever the metric.
 inline constexpr prepass::Importance token_clamp =
     presets::weight(prepass::Statistic::Token, {-math::infinity, 5});
-/// level="sequence", action="clamp", metric="ratio": the geometric mean of the ratios of the row, at
-/// most 5.
+/// level="sequence", action="clamp", metric="ratio": the geometric mean of the ratios of the row,
+/// at most 5.
 inline constexpr prepass::Importance sequence_clamp =
     presets::weight(prepass::Statistic::SequenceMean, {-math::infinity, 5});
-/// level="token", action="mask", metric="ratio": the ratio of each token, and 0 where it is above 5.
+/// level="token", action="mask", metric="ratio": the ratio of each token, and 0 where it is above
+/// 5.
 inline constexpr prepass::MaskedImportance token_mask_ratio =
     detail::by_token(prepass::Estimator::Ratio, -math::infinity, 5);
 /// metric="kl_k1" of a token: old - behavior, so that `min` here is minus AReaL's upper bound.

@@ -126,8 +126,8 @@ inline constexpr prepass::MaskedImportance token_mask = detail::masked(prepass::
 inline constexpr prepass::MaskedImportance sequence_mask =
     detail::masked(prepass::Statistic::SequenceMean);
 /// off_policy_sequence_mask_delta=0.5: rows that have a mean A < 0 and whose mean of rollout - logp
-/// is above `max` leave the mask, and so the counts. ms-swift has no default: it is off there unless
-/// set.
+/// is above `max` leave the mask, and so the counts. ms-swift has no default: it is off there
+/// unless set.
 inline constexpr prepass::Gate off_policy_sequence_mask =
     prepass::off_policy_sequence_mask(0.5, Reach::Mask, prepass::GateAdvantage::Row);
 

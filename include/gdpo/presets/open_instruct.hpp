@@ -45,9 +45,9 @@ inline constexpr CispoLoss<> cispo_loss{{},
 /// policy, at most 2, from a log ratio clamped to +-10.
 inline constexpr prepass::Importance rho =
     presets::weight(prepass::Statistic::Token, {-math::infinity, 2}, {-10, 10});
-/// use_rho_correction=True with rho_mask_lower_bound=0.5 and rho_mask_upper_bound=2 (0, the default,
-/// is off): `rho`, and 0 outside these bounds. rho_mask_sequence_level is SequenceMean as the
-/// statistic of both parts.
+/// use_rho_correction=True with rho_mask_lower_bound=0.5 and rho_mask_upper_bound=2 (0, the
+/// default, is off): `rho`, and 0 outside these bounds. rho_mask_sequence_level is SequenceMean as
+/// the statistic of both parts.
 inline constexpr prepass::MaskedImportance rho_mask =
     presets::masked(rho, presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 2,
                                        Reach::Surrogate, {-10, 10}));

@@ -40,8 +40,8 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::Abs>> kl_co
 /// `rollout_is` drops tokens.
 inline constexpr CispoLoss<level::Token<map::Clamp>> rollout_is_loss{
     {{-20, 20}}, {}, {0.0}, aggregate::token_sum(), {{0, math::infinity}, {}}};
-/// policy_loss_type="dppo" (dppo_policy_loss): the ratio to the sampler without a clip, with its log
-/// clamped to +-20. Bind rollout_logp as old_logp. The pre-pass `dppo_binary_tv` or
+/// policy_loss_type="dppo" (dppo_policy_loss): the ratio to the sampler without a clip, with its
+/// log clamped to +-20. Bind rollout_logp as old_logp. The pre-pass `dppo_binary_tv` or
 /// `dppo_binary_kl` drops tokens.
 inline constexpr PolicyLoss<level::Token<map::Clamp>> dppo_loss{
     {{-20, 20}}, {1, math::infinity}, {0.0}, aggregate::token_sum()};
