@@ -77,13 +77,27 @@ std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
   return text("value", loss.half, loss.aggregate.mode, loss.aggregate.over,
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
 }
-std::string settings_of(const gdpo::prepass::Importance& w) { return gdpo::detail::description(w); }
-std::string settings_of(const gdpo::prepass::Gate& g) { return gdpo::detail::description(g); }
-std::string settings_of(const gdpo::prepass::SecondMoment& m) {
-  return gdpo::detail::description(m);
+std::string settings_of(const gdpo::runtime::Prepass& any) {
+  const auto ends = [](const std::string& name, std::string_view with) {
+    return name.size() >= with.size() &&
+           name.compare(name.size() - with.size(), with.size(), with) == 0;
+  };
+  std::string line = "prepass " + std::to_string(any.index());
+  std::visit(
+      [&](const auto& pass) {
+        gdpo::detail::walk_fields(pass, {}, [&](const auto& path, const auto& member, const auto&) {
+          using Member = std::decay_t<decltype(member)>;
+          const std::string name = path.text();
+          const bool bound = name == "min" || name == "max" || ends(name, ".min") ||
+                             ends(name, ".max") || ends(name, "clip.lo") || ends(name, "clip.hi");
+          if constexpr (std::is_arithmetic_v<Member> || std::is_enum_v<Member>) {
+            if (!bound) line += ' ' + name + text(member);
+          }
+        });
+      },
+      any);
+  return line;
 }
-std::string settings_of(const gdpo::prepass::Covariance& c) { return gdpo::detail::description(c); }
-std::string settings_of(const gdpo::prepass::FutureKl& f) { return gdpo::detail::description(f); }
 
 std::vector<std::string> without_record(const Report& report) {
   std::vector<std::string> names;

@@ -1,5 +1,6 @@
 #include "corrections.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <utility>
@@ -10,9 +11,7 @@
 namespace conformance {
 namespace {
 
-using gdpo::Reach;
 namespace prepass = gdpo::prepass;
-using prepass::Estimator, prepass::Statistic;
 
 std::vector<std::string> split(const std::string& text, char by) {
   std::vector<std::string> out;
@@ -30,24 +29,6 @@ gdpo::Bounds range_of(const std::string& text) {
 
 constexpr gdpo::Bounds kClamp{-20, 20};
 
-// verl's weights: of the token, or the product of the row. A range takes out what is outside.
-void verl_weights(Params& params, LossSetup& setup) {
-  prepass::Importance weight;
-  const bool of_rows = params.choice("rollout_is", {"token", "sequence"}) == "sequence";
-  weight.statistic = of_rows ? Statistic::SequenceSum : Statistic::Token;
-  weight.clamp = kClamp;
-  params.of_preset("log_ratio_clamp", kClamp);
-  if (params.is_text("rollout_is_threshold")) {
-    const gdpo::Bounds range = range_of(params.text("rollout_is_threshold"));
-    prepass::Gate gate;
-    gate.statistic = weight.statistic, gate.min = range.lo, gate.max = range.hi;
-    set_passes(setup, weight, gate);
-  } else {
-    weight.clip.hi = params.number("rollout_is_threshold");
-    set_passes(setup, weight);
-  }
-}
-
 using Corrections = std::function<void(Params&, LossSetup&)>;
 
 // Runs the pre-passes alone and compares the weights and the mask.
@@ -57,6 +38,7 @@ Handler corrections(Corrections mapping) {
     LossSetup setup;
     mapping(params, setup);
     params.all_read();
+    for (const std::string& settings : setup.passes) comparison.runs(settings);
     const TokenInputs in = token_inputs(recorded, "old_logp");
     const auto run = [&](const TokenInputs& layout) {
       const TokenArrays<double> arrays(layout);
@@ -101,77 +83,82 @@ Handler corrections(Corrections mapping) {
 
 }  // namespace
 
-std::vector<prepass::Gate> rejections(const std::vector<std::string>& options,
-                                      const std::string& thresholds, prepass::Pair pair,
-                                      Reach reach) {
-  std::vector<std::string> names;
-  for (const std::string& option : options) {
-    for (const std::string& name : split(option, ',')) names.push_back(name);
+void verl_weights(Params& params, LossSetup& setup, prepass::Pair pair) {
+  namespace verl = gdpo::verl;
+  const bool of_rows = params.choice("rollout_is", {"token", "sequence"}) == "sequence";
+  const bool normalized =
+      params.has("rollout_is_batch_normalize") && params.flag("rollout_is_batch_normalize");
+  if (params.is_text("rollout_is_threshold")) {
+    const gdpo::Bounds range = range_of(params.text("rollout_is_threshold"));
+    prepass::MaskedImportance pass = of_rows ? verl::sequence_icepop : verl::token_icepop;
+    prepass::Gate& gate = pass.rest.first;
+    pass.first.pair = gate.pair = pair, gate.min = range.lo, gate.max = range.hi;
+    set_passes(setup, pass);
+    if (normalized) {
+      set_passes(setup, of_rows ? verl::sequence_is_normalized.rest.first
+                                : verl::token_is_normalized.rest.first);
+    }
+    return;
   }
-  std::vector<std::string> bounds = split(thresholds, ',');
+  const auto with_settings = [&](prepass::Importance& weight) {
+    weight.clip.hi = params.number("rollout_is_threshold"), weight.pair = pair;
+  };
+  if (normalized) {
+    auto pass = of_rows ? verl::sequence_is_normalized : verl::token_is_normalized;
+    with_settings(pass.first);
+    set_passes(setup, pass);
+  } else {
+    prepass::Importance pass = of_rows ? verl::sequence_is : verl::token_is;
+    with_settings(pass);
+    set_passes(setup, pass);
+  }
+}
+
+void rejections(Params& params, LossSetup& setup, const std::string& trainer, prepass::Pair pair) {
+  const std::vector<std::string> names = split(params.text("rollout_rs"), ',');
+  std::vector<std::string> bounds = split(params.text("rollout_rs_threshold"), ',');
   if (bounds.size() == 1) bounds.resize(names.size(), bounds.front());  // one for all
   if (names.size() != bounds.size()) throw Unsupported("rollout_rs and its thresholds differ");
+  const std::vector<std::string>& known = gdpo::runtime::prepass_names();
   std::vector<prepass::Gate> gates;
   for (std::size_t k = 0; k < names.size(); ++k) {
-    const std::string &name = names[k], of = name.substr(0, name.rfind('_')),
-                      estimator = name.substr(name.rfind('_') + 1);
-    prepass::Gate gate;
-    gate.pair = pair, gate.reach = reach, gate.clamp = kClamp;
-    gate.missing = prepass::MissingRollout::NoDifference;
-    if (of == "seq_sum") {
-      gate.statistic = Statistic::SequenceSum;
-    } else if (of == "seq_mean") {
-      gate.statistic = Statistic::SequenceMean;
-    } else if (of == "seq_max") {
-      gate.statistic = Statistic::SequenceMax;
-    } else if (of != "token") {
-      throw Unsupported("rollout_rs = " + name + " is not mapped");
-    }
+    const std::string name = trainer + "::" + names[k];
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw Unsupported("rollout_rs = " + names[k] + " is not mapped");
+    auto gate = prepass_named<prepass::Gate>(name);
     const gdpo::Bounds range = range_of(bounds[k]);
-    gate.min = range.lo, gate.max = range.hi;
-    if (estimator == "k1") {  // the bounds are those of e^k1
-      gate.estimator = Estimator::K1;
+    gate.pair = pair, gate.min = range.lo, gate.max = range.hi;
+    if (gate.estimator == prepass::Estimator::K1)  // the bounds are those of e^k1
       gate.min = std::log(range.lo), gate.max = std::log(range.hi);
-    } else if (estimator == "k2") {
-      gate.estimator = Estimator::K2;
-    } else if (estimator == "k3") {
-      gate.estimator = Estimator::K3;
-    } else {
-      throw Unsupported("rollout_rs = " + name + " is not mapped");
-    }
     gates.push_back(gate);
   }
-  return gates;
+  // Those of rows first: all statistics are over the mask of before.
+  std::stable_partition(gates.begin(), gates.end(), [](const prepass::Gate& gate) {
+    return gate.statistic != prepass::Statistic::Token;
+  });
+  for (const prepass::Gate& gate : gates) set_passes(setup, gate);
 }
 
 bool skyrl_correction(Params& params, LossSetup& setup) {
+  namespace skyrl = gdpo::skyrl;
   bool masks = false;
-  const auto gate = [&](Estimator estimator, Statistic statistic, double min, double max) {
-    prepass::Gate of;
-    of.estimator = estimator, of.statistic = statistic, of.min = min, of.max = max;
-    of.clamp = statistic == Statistic::Token || statistic == Statistic::SequenceMax
-                   ? kClamp
-                   : gdpo::Bounds{};
-    of.reach = Reach::Mask;
-    masks = true;
-    set_passes(setup, of);
+  const auto add = [&](prepass::Gate gate, double min, double max) {
+    gate.min = min, gate.max = max, masks = true;
+    set_passes(setup, gate);
   };
-  const double inf = gdpo::math::infinity;
   // A row leaves if one of its tokens is outside.
   if (params.has("outlier_token_is_threshold_high"))
-    gate(Estimator::Ratio, Statistic::SequenceMax, -inf,
-         params.number("outlier_token_is_threshold_high"));
+    add(skyrl::outlier_token_high, -gdpo::math::infinity,
+        params.number("outlier_token_is_threshold_high"));
   if (params.has("outlier_token_is_threshold_low"))
-    gate(Estimator::K1, Statistic::SequenceMax, -inf,
-         -std::log(params.number("outlier_token_is_threshold_low")));
+    add(skyrl::outlier_token_low, -gdpo::math::infinity,
+        -std::log(params.number("outlier_token_is_threshold_low")));
   if (params.has("token_mask_is_threshold_low"))
-    gate(Estimator::Ratio, Statistic::Token, params.number("token_mask_is_threshold_low"),
-         params.number("token_mask_is_threshold_high"));
+    add(skyrl::token_mask, params.number("token_mask_is_threshold_low"),
+        params.number("token_mask_is_threshold_high"));
   if (params.has("tis_ratio_type")) {
-    prepass::Importance weight;
     const bool of_rows = params.choice("tis_ratio_type", {"token", "sequence"}) == "sequence";
-    weight.statistic = of_rows ? Statistic::SequenceSum : Statistic::Token;
-    weight.clamp = kClamp;
+    prepass::Importance weight = of_rows ? skyrl::sequence_tis : skyrl::token_tis;
     weight.clip.hi =
         params.number(of_rows ? "sequence_tis_ratio_clip_high" : "token_tis_ratio_clip_high");
     set_passes(setup, weight);
@@ -179,9 +166,9 @@ bool skyrl_correction(Params& params, LossSetup& setup) {
   if (params.has("sequence_mask_metric")) {
     const bool product =
         params.choice("sequence_mask_metric", {"geometric", "product"}) == "product";
-    gate(Estimator::Ratio, product ? Statistic::SequenceSum : Statistic::SequenceMean,
-         params.number(product ? "product_mask_low" : "geo_mask_low"),
-         params.number(product ? "product_mask_high" : "geo_mask_high"));
+    add(product ? skyrl::product_mask : skyrl::geometric_mask,
+        params.number(product ? "product_mask_low" : "geo_mask_low"),
+        params.number(product ? "product_mask_high" : "geo_mask_high"));
   }
   return masks;
 }
@@ -189,19 +176,18 @@ bool skyrl_correction(Params& params, LossSetup& setup) {
 void add_corrections(Registry& registry) {
   registry.add("verl", "aggregate", "compute_rollout_correction_weights",
                corrections([](Params& params, LossSetup& setup) {
-                 verl_weights(params, setup);
-                 params.fixed("rollout_is_batch_normalize", false);
+                 params.of_preset("log_ratio_clamp", kClamp);
+                 verl_weights(params, setup, prepass::Pair::Mismatch);
                  params.without_effect({"mean_eps"});
                }));
-  const auto rejected = [](Params& params, LossSetup& setup) {
-    params.of_preset("log_ratio_clamp", kClamp);
-    for (const prepass::Gate& gate :
-         rejections({params.text("rollout_rs")}, params.text("rollout_rs_threshold"),
-                    prepass::Pair::Mismatch, Reach::Surrogate))
-      set_passes(setup, gate);
+  const auto rejected = [](const char* trainer) {
+    return corrections([trainer](Params& params, LossSetup& setup) {
+      params.of_preset("log_ratio_clamp", kClamp);
+      rejections(params, setup, trainer, prepass::Pair::Mismatch);
+    });
   };
-  registry.add("verl", "aggregate", "compute_rollout_rejection_mask", corrections(rejected));
-  registry.add("unsloth_zoo", "aggregate", "grpo_rollout_rs_keep", corrections(rejected));
+  registry.add("verl", "aggregate", "compute_rollout_rejection_mask", rejected("verl"));
+  registry.add("unsloth_zoo", "aggregate", "grpo_rollout_rs_keep", rejected("unsloth_zoo"));
   registry.add("areal", "aggregate", "_apply_m2po_masking", corrections(areal_m2po));
   registry.add("skyrl", "aggregate", "compute_off_policy_correction",
                corrections([](Params& params, LossSetup& setup) {

@@ -10,12 +10,18 @@
 
 namespace conformance {
 
-// The gates of verl's rollout_rs, which unsloth-zoo has too: options such as "token_k1" and, in the
-// same order, their thresholds, "upper" or for k1 "lower_upper" as bounds of a ratio. Each of both
+// verl's rollout_is with its threshold, a number or "low_high".
+void verl_weights(Params& params, LossSetup& setup, gdpo::prepass::Pair pair);
+// The gates of rollout_rs, the presets of `trainer` with that name: options such as "token_k1" and,
+// in the same order, their thresholds, "upper" or for k1 "lower_upper" as bounds of a ratio. Both
 // may be lists with commas between their entries.
-std::vector<gdpo::prepass::Gate> rejections(const std::vector<std::string>& options,
-                                            const std::string& thresholds, gdpo::prepass::Pair pair,
-                                            gdpo::Reach reach);
+void rejections(Params& params, LossSetup& setup, const std::string& trainer,
+                gdpo::prepass::Pair pair);
+// The pre-pass of that name.
+template <class Pass>
+Pass prepass_named(const std::string& name) {
+  return std::get<Pass>(gdpo::runtime::prepass(name));
+}
 
 // SkyRL's off_policy_correction. Returns whether it takes tokens out of the mask that metrics are
 // means over.

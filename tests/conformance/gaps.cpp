@@ -29,6 +29,10 @@ When is(const std::string& name, const std::vector<Json>& values) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
 }
+// The parameter is a number above 0.
+When positive(const std::string& name) {
+  return [=](const Case& c) { return c.params.value(name, 0.0) > 0; };
+}
 When input(const std::string& name) {
   return [=](const Case& c) { return c.inputs.contains(name); };
 }
@@ -50,6 +54,7 @@ bool missing_old_logp(const Case& c) {
   const std::vector<double> old = array_of(c.inputs.at("old_logp")).data;
   return std::any_of(old.begin(), old.end(), [](double x) { return x != x; });
 }
+bool nan_loss(const Case& c) { return c.expected.at("loss").is_null(); }
 bool token_advantages(const Case& c) {
   return array_of(c.inputs.at("advantages")).shape.size() == 2;
 }
@@ -72,11 +77,8 @@ constexpr const char *kSapo = "another surrogate: SAPO's gate",
                      *kVespo = "another surrogate: VESPO", *kLuspo = "LUSPO's means over padding",
                      *kReal = "another loss: REAL, over groups of rows",
                      *kGmpo = "another surrogate: the geometric mean of clipped ratios (GMPO)",
-                     *kDppo = "another surrogate: DPPO's gate on probabilities",
                      *kReinforce = "a preset of REINFORCE without a clip",
                      *kSft = "another loss: cross entropy and its mixtures",
-                     *kNormal = "a factor of a batch: weights divided by their mean",
-                     *kOfSampled = "a gate on the KL or total variation of sampled tokens",
                      *kBaseline = "another baseline", *kGiven = "a baseline that is given",
                      *kDistill = "advantages from a teacher's log-probs",
                      *kTokenBaseline = "baselines of token positions";
@@ -161,27 +163,12 @@ const std::vector<Gap>& gaps() {
 
       {"verl", "loss", {"compute_policy_loss_sapo"}, every, kSapo},
       {"verl", "loss", {"compute_policy_loss_geo_mean"}, every, kGmpo},
-      {"verl",
-       "loss",
-       {"compute_policy_loss_dppo_tv", "compute_policy_loss_dppo_kl"},
-       every,
-       kDppo},
-      {"verl",
-       "loss",
-       {"compute_policy_loss_gpg", "compute_policy_loss_reinforce"},
-       every,
-       kReinforce},
       {"verl", "loss", {"compute_policy_loss_dro"}, every, "another surrogate: DRO"},
       {"verl",
        "loss",
        {"compute_policy_loss_bypass_mode"},
-       every,
-       "a correction between sampler and trainer from the current log-probs"},
-      {"verl",
-       "aggregate",
-       {"compute_rollout_correction_weights"},
-       has("rollout_is_batch_normalize"),
-       kNormal},
+       nan_loss,
+       "a loss of NaN where no token is left, which is 0 here"},
       {"verl", "advantage", {"compute_remax_outcome_advantage"}, every, kGiven},
       {"verl",
        "advantage",
@@ -191,12 +178,6 @@ const std::vector<Gap>& gaps() {
        kTokenBaseline},
 
       {"skyrl", "loss", {"sapo_policy_loss"}, every, kSapo},
-      {"skyrl",
-       "loss",
-       {"rollout_is_policy_loss"},
-       every,
-       "a preset of REINFORCE by the ratio to the sampler"},
-      {"skyrl", "loss", {"dppo_policy_loss"}, every, kDppo},
       {"skyrl", "loss", {"cross_entropy_loss"}, every, kSft},
       {"skyrl",
        "aggregate",
@@ -288,8 +269,9 @@ const std::vector<Gap>& gaps() {
       {"areal",
        "loss",
        {"ppo_actor_loss_fn"},
-       is("rejection_sampling.metric", {"kl_k3"}),
-       "a gate on k3 of the sampler against the trainer"},
+       is("rejection_sampling.action", {"clamp"}) && is("rejection_sampling.level", {"sequence"}) &&
+           is("rejection_sampling.metric", {"kl_k1", "kl_k2", "kl_k3"}),
+       "weights that are bounded in the rows alone whose KL is outside"},
       {"areal", "advantage", {"Normalization"}, is("mean_level", {"batch", nullptr}), kBaseline},
       {"areal",
        "advantage",
@@ -314,16 +296,6 @@ const std::vector<Gap>& gaps() {
       {"areal", "aggregate", {"masked_normalization"}, every, "a variance by E[x^2] - E[x]^2"},
 
       {"openrlhf",
-       "loss",
-       {"PolicyLoss.forward"},
-       is("is_correction_gating", {"binary_kl", "tv"}),
-       kOfSampled},
-      {"openrlhf",
-       "loss",
-       {"PolicyLoss.forward"},
-       is("policy_loss_type", {"gspo"}) && is("is_correction_level", {"token", "seq"}),
-       "a preset of GSPO against the sampler"},
-      {"openrlhf",
        "kl",
        {"compute_approx_kl"},
        has("is_weight_clip"),
@@ -339,6 +311,22 @@ const std::vector<Gap>& gaps() {
        {"RemoteExperienceMaker.compute_advantages_and_returns"},
        [](const Case& c) { return !c.release.empty(); },
        "the std of a group's rewards beside returns of tokens"},
+
+      {"nemo_rl",
+       "loss",
+       {"ClippedPGLossFn.__call__"},
+       has("use_on_policy_kl_approximation"),
+       "a KL term weighted by the ratio to the sampler"},
+      {"nemo_rl",
+       "loss",
+       {"ClippedPGLossFn.__call__"},
+       positive("positive_example_nll_weight"),
+       "a second loss: the likelihood of rewarded rows"},
+      {"slime",
+       "loss",
+       {"loss_function[policy_loss]"},
+       input("rollout_ids"),
+       "rows that share the count of their tokens"},
 
       {"torchrl",
        "loss",
@@ -360,8 +348,9 @@ const std::vector<Gap>& gaps() {
       {"prime_rl",
        "loss",
        {"compute_loss[default_loss_fn]", "compute_loss[ipo_loss_fn]"},
-       every,
-       kDppo},
+       input("ce_weights") || input("ref_kl_weights"),
+       "parts with masks and counts of their own: cross entropy, and a ratio weighted by the log "
+       "ratio to the reference"},
       {"prime_rl",
        "advantage",
        {"GRPOAlgorithm.score_group"},

@@ -15,7 +15,6 @@ namespace {
 using gdpo::Aggregate;
 using gdpo::LossMetrics;
 using gdpo::Over;
-using gdpo::Reach;
 namespace prepass = gdpo::prepass;
 namespace trl = gdpo::trl;
 namespace ms_swift = gdpo::ms_swift;
@@ -142,18 +141,17 @@ void vllm_importance(Params& params, LossSetup& setup) {
                                          "sequence_mask", "geometric_truncate", "geometric_mask"});
   const gdpo::Bounds range{params.at_least("vllm_importance_sampling_clip_min"),
                            params.at_most("vllm_importance_sampling_clip_max")};
-  const auto starts = [&](const char* with) { return how.rfind(with, 0) == 0; };
-  const bool of_rows = !starts("token"), masks = how.find("mask") != std::string::npos;
-  const auto geometric = [&](auto pass) {
-    if (starts("geometric")) pass.statistic = prepass::Statistic::SequenceMean;
-    return pass;
-  };
-  if (masks) {
-    prepass::Gate gate = geometric(of_rows ? trl::sequence_mask : trl::token_mask);
-    gate.min = range.lo, gate.max = range.hi;
-    set_passes(setup, geometric(of_rows ? trl::sequence_weight : trl::token_weight), gate);
+  const bool of_rows = how.rfind("token", 0) != 0, geometric = how.rfind("geometric", 0) == 0;
+  if (how.find("mask") != std::string::npos) {
+    prepass::MaskedImportance pass = geometric ? gdpo::unsloth_zoo::geometric_mask
+                                     : of_rows ? trl::sequence_mask
+                                               : trl::token_mask;
+    pass.rest.first.min = range.lo, pass.rest.first.max = range.hi;
+    set_passes(setup, pass);
   } else {
-    prepass::Importance weight = geometric(of_rows ? trl::sequence_truncate : trl::token_truncate);
+    prepass::Importance weight = geometric ? gdpo::unsloth_zoo::geometric_truncate
+                                 : of_rows ? trl::sequence_truncate
+                                           : trl::token_truncate;
     weight.clip = range;
     set_passes(setup, weight);
   }
@@ -213,11 +211,8 @@ LossSetup unsloth_loss(Params& params, const Case& recorded) {
     set_passes(setup, trl_off_policy_mask(recorded, params.number("off_policy_mask_threshold")));
   vllm_importance(params, setup);
   if (params.has("rollout_rs")) {
-    const auto pair = of_rollout ? prepass::Pair::Update : prepass::Pair::Mismatch;
-    for (const prepass::Gate& gate :
-         rejections({params.text("rollout_rs")}, params.text("rollout_rs_threshold"), pair,
-                    Reach::SurrogateAndKl))
-      set_passes(setup, gate);
+    rejections(params, setup, "unsloth_zoo",
+               of_rollout ? prepass::Pair::Update : prepass::Pair::Mismatch);
   }
   const bool rejects = params.has("rollout_rs");
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
@@ -298,22 +293,23 @@ LossSetup swift_loss(Params& params, const Case& recorded, const char* accumulat
         params.choice("rollout_importance_sampling_mode",
                       {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
     const double threshold = params.number("rollout_importance_sampling_threshold");
-    params.of_preset("rollout_log_ratio_clamp", ms_swift::token_weight.clamp);
+    params.of_preset("rollout_log_ratio_clamp", ms_swift::token_truncate.clamp);
     if (how == "token_truncate" || how == "sequence_truncate") {
       prepass::Importance weight =
           how == "token_truncate" ? ms_swift::token_truncate : ms_swift::sequence_truncate;
       weight.clip.hi = threshold;
       set_passes(setup, weight);
     } else {
-      prepass::Gate gate = how == "token_mask" ? ms_swift::token_mask : ms_swift::sequence_mask;
-      gate.max = threshold;
-      set_passes(setup, ms_swift::token_weight, gate);
+      prepass::MaskedImportance pass =
+          how == "token_mask" ? ms_swift::token_mask : ms_swift::sequence_mask;
+      pass.rest.first.max = threshold;
+      set_passes(setup, pass);
     }
   }
   if (params.has("off_policy_sequence_mask_delta")) {
-    set_passes(setup,
-               prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
-                                                 Reach::Mask, prepass::GateAdvantage::Row));
+    prepass::Gate gate = ms_swift::off_policy_sequence_mask;
+    gate.max = params.number("off_policy_sequence_mask_delta");
+    set_passes(setup, gate);
   }
   return setup;
 }
@@ -428,64 +424,242 @@ LossSetup verl_cispo(Params& params, const Case&) {
   return setup;
 }
 
+// dppo_tv and dppo_kl: `pass` has the name of the loss.
+Mapping verl_dppo(const prepass::Gate& pass, const char* preset) {
+  return [=](Params& params, const Case& recorded) {
+    LossSetup setup;
+    setup.loss = gdpo::runtime::loss(preset);
+    params.without_effect({"clip_ratio"});
+    set_ratio_bounds(setup, 0, params.number("clip_ratio_c"));
+    aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
+    check_log_ratio_clamp(params, setup);
+    prepass::Gate gate = pass;
+    gate.min = -params.number("clip_ratio_low"), gate.max = params.number("clip_ratio_high");
+    set_passes(setup, gate);
+    const double eps = params.number("mean_eps");
+    const std::vector<double> a = array_of(recorded.inputs.at("advantages")).data;
+    const bool counts_all = std::find(a.begin(), a.end(), 0.0) == a.end();
+    setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+      const Weights weights = weights_of(run);
+      const double n = run.result.metrics.approx_kl_k1.count;
+      // verl takes A = 0 for negative.
+      if (counts_all)
+        comparison.metric("actor/pg_clipfrac", n > 0 ? weights.zeros * n / (n + eps) : 0);
+      comparison.metric("actor/ppo_kl", run.result.metrics.approx_kl_k1.mean(eps));
+    };
+    return setup;
+  };
+}
+
+Mapping verl_reinforce(const char* preset) {
+  return [=](Params& params, const Case&) {
+    LossSetup setup;
+    setup.loss = gdpo::runtime::loss(preset);
+    aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
+    old_is_rollout(setup);
+    const double eps = params.number("mean_eps");
+    setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+      comparison.metric("actor/ppo_kl", run.result.metrics.approx_kl_k1.mean(eps));
+    };
+    return setup;
+  };
+}
+
+// Its old log-probs are the sampler's, so that the corrections compare them with the current ones.
+LossSetup verl_bypass(Params& params, const Case&) {
+  LossSetup setup;
+  Params correction = params.object("rollout_correction");
+  const bool clips = correction.choice("loss_type", {"ppo_clip", "reinforce"}) == "ppo_clip";
+  setup.loss = gdpo::runtime::loss(clips ? "verl::vanilla" : "verl::reinforce");
+  params.without_effect({"clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c"});
+  params.of_preset("log_ratio_clamp", gdpo::Bounds{-20, 20});
+  if (clips) {
+    set_clip(setup, params.number("clip_ratio_low"), params.number("clip_ratio_high"),
+             gdpo::math::infinity, params.number("clip_ratio_c"));
+  }
+  aggregate_of(setup) = verl_aggregate(params, {}, setup.given);
+  const bool weighs = !clips && correction.has("rollout_is");
+  if (weighs) verl_weights(correction, setup, prepass::Pair::Update);
+  correction.without_effect({"rollout_is", "rollout_is_threshold", "rollout_is_batch_normalize"});
+  if (correction.has("rollout_rs")) rejections(correction, setup, "verl", prepass::Pair::Update);
+  correction.all_read();
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    if (clips) {
+      comparison.metric_taken_in_float("actor/pg_clipfrac", m.clip_fraction.mean());
+      comparison.metric_taken_in_float("actor/pg_clipfrac_lower", m.dual_clip_fraction.mean());
+    }
+    comparison.metric_taken_in_float("actor/ppo_kl", m.approx_kl_k1.mean());
+  };
+  return setup;
+}
+
 // --- nemo_rl, slime
 
+// use_importance_sampling_correction.
+void nemo_rl_correction(Params& params, LossSetup& setup, bool of_rows) {
+  namespace nemo_rl = gdpo::nemo_rl;
+  if (!params.has("truncated_importance_sampling_type")) {
+    set_passes(setup,
+               of_rows ? nemo_rl::sequence_importance_sampling : nemo_rl::importance_sampling);
+    return;
+  }
+  if (of_rows) throw Unsupported("a truncated correction of rows is not mapped");
+  const std::string type =
+      params.choice("truncated_importance_sampling_type", {"tis", "icepop", "seq-mask-tis"});
+  const gdpo::Bounds range{params.at_least("truncated_importance_sampling_ratio_min"),
+                           params.number("truncated_importance_sampling_ratio")};
+  if (type == "tis") {
+    prepass::Importance pass = nemo_rl::tis;
+    pass.clip = range;
+    set_passes(setup, pass);
+  } else {
+    prepass::MaskedImportance pass = type == "icepop" ? nemo_rl::icepop : nemo_rl::seq_mask_tis;
+    pass.rest.first.min = range.lo, pass.rest.first.max = range.hi;
+    set_passes(setup, pass);
+  }
+}
+
 LossSetup nemo_rl_loss(Params& params, const Case&) {
-  if (!params.flag("use_cispo")) throw Unsupported("there are no presets of ClippedPGLossFn");
   LossSetup setup;
-  setup.loss = gdpo::runtime::loss("nemo_rl::cispo");
-  set_ratio_bounds(setup, 1 - params.number("ratio_clip_min"), 1 + params.number("ratio_clip_max"));
+  const bool cispo = params.flag("use_cispo"), plain = params.flag("disable_ppo_ratio"),
+             of_rows = params.flag("sequence_level_importance_ratios");
+  if (of_rows && (cispo || plain)) throw Unsupported("rows with this surrogate are not mapped");
+  setup.loss = gdpo::runtime::loss(cispo   ? "nemo_rl::cispo"
+                                   : plain ? "nemo_rl::reinforce"
+                                           : "nemo_rl::clipped_pg",
+                                   of_rows ? "sequence" : "token");
+  const double eps = params.number("mean_eps");
+  const double low = params.number("ratio_clip_min"), high = params.number("ratio_clip_max");
+  if (cispo) {
+    set_ratio_bounds(setup, 1 - low, 1 + high);
+    params.without_effect({"ratio_clip_c"});
+  } else if (!plain) {
+    set_clip(setup, low, high, gdpo::math::infinity, params.at_most("ratio_clip_c"));
+  }
+  params.without_effect({"ratio_clip_c"});
   set_beta(setup, params.number("reference_policy_kl_penalty"));
-  params.choice("reference_policy_kl_type", {"k3"});
-  with_loss(setup, [&](const auto& loss) {
+  const std::string type = params.choice("reference_policy_kl_type", {"k1", "k2", "k3"});
+  if (params.flag("use_on_policy_kl_approximation"))
+    throw Unsupported("a KL term weighted by the ratio to the sampler");
+  set_kl(setup,
+         type == "k1"   ? gdpo::KlEstimator::K1
+         : type == "k2" ? gdpo::KlEstimator::K2
+                        : gdpo::KlEstimator::K3,
+         gdpo::KlGradient::ScoreFunction);
+  with_loss(setup, [&](auto& loss) {
     params.of_preset("kl_input_clamp_value", loss.kl.input.hi);
     params.of_preset("kl_output_clamp_value", loss.kl.output.hi);
+    if constexpr (std::decay_t<decltype(loss.level)>::of_segment)
+      loss.level.statistic.count_eps = eps;
   });
-  for (const char* off : {"disable_ppo_ratio", "sequence_level_importance_ratios",
-                          "use_kl_in_reward", "use_importance_sampling_correction",
-                          "use_on_policy_kl_approximation", "force_on_policy_ratio"}) {
-    if (params.flag(off)) throw Unsupported(std::string(off) + " is not mapped");
+  params.fixed("use_kl_in_reward", false);
+  if (params.number("positive_example_nll_weight") != 0)
+    throw Unsupported("a second loss: the likelihood of rewarded rows");
+  Aggregate& aggregate = aggregate_of(setup);
+  if (params.flag("token_level_loss")) {
+    aggregate.over = Over::Given, aggregate.count_eps = eps;
+    setup.given = params.number("global_valid_toks");
+    params.without_effect({"global_valid_seqs"});
+  } else {
+    aggregate = {Aggregate::Mode::SeqMeanTokenMean, Over::Given, eps, 1, eps};
+    setup.given = params.number("global_valid_seqs");
+    params.without_effect({"global_valid_toks"});
   }
-  if (!params.flag("token_level_loss")) throw Unsupported("token_level_loss is not mapped");
-  params.fixed("positive_example_nll_weight", 0);
-  params.without_effect({"ratio_clip_c", "global_valid_seqs", "truncated_importance_sampling_type",
+  no_log_ratio_clamp(params);
+  if (params.flag("use_importance_sampling_correction")) nemo_rl_correction(params, setup, of_rows);
+  params.without_effect({"truncated_importance_sampling_type",
                          "truncated_importance_sampling_ratio",
                          "truncated_importance_sampling_ratio_min"});
-  Aggregate& aggregate = aggregate_of(setup);
-  aggregate.over = Over::Given, aggregate.count_eps = params.number("mean_eps");
-  setup.given = params.number("global_valid_toks");
-  no_log_ratio_clamp(params);
+  if (params.flag("force_on_policy_ratio")) {  // the ratio 1 with a gradient
+    set_prepare(setup, [](auto batch, auto&) {
+      batch.old_logp = batch.logp;
+      return batch;
+    });
+  }
+  const double beta = params.number("reference_policy_kl_penalty");
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
     comparison.metric("loss", run.result.loss);
+    if (beta != 0) comparison.metric("kl_penalty", run.result.kl_loss / beta);
+    if (of_rows || plain) return;  // of a row: one number for each token
     comparison.metric("probs_ratio_min", m.ratio.min);
     comparison.metric("probs_ratio_max", m.ratio.max);
   };
   return setup;
 }
 
-LossSetup slime_loss(Params& params, const Case&) {
-  if (params.choice("advantage_estimator", {"cispo", "grpo", "gspo"}) != "cispo")
-    throw Unsupported("there are no presets of loss_function");
-  LossSetup setup;
-  setup.loss = gdpo::runtime::loss("slime::cispo");
-  set_ratio_bounds(setup, 1 - params.number("eps_clip"), 1 + params.number("eps_clip_high"));
-  for (const char* off : {"use_kl_loss", "use_unbiased_kl", "calculate_per_token_loss"}) {
-    if (params.flag(off)) throw Unsupported(std::string(off) + " is not mapped");
+// tis_function and opsm_delta.
+void slime_correction(Params& params, LossSetup& setup) {
+  if (params.has("tis_function")) {
+    const gdpo::Bounds range{params.number("tis_clip_low"), params.number("tis_clip")};
+    if (params.choice("tis_function", {"clamp", "icepop"}) == "clamp") {
+      prepass::Importance pass = gdpo::slime::tis;
+      pass.clip = range;
+      set_passes(setup, pass);
+    } else {
+      prepass::MaskedImportance pass = gdpo::slime::icepop;
+      pass.rest.first.min = range.lo, pass.rest.first.max = range.hi;
+      set_passes(setup, pass);
+    }
   }
-  params.without_effect({"eps_clip_c", "kl_loss_type", "kl_loss_coef"});
+  if (params.has("opsm_delta")) {
+    prepass::Gate gate = gdpo::slime::opsm;
+    gate.max = params.number("opsm_delta");
+    set_passes(setup, gate);
+  }
+}
+
+LossSetup slime_loss(Params& params, const Case&) {
+  LossSetup setup;
+  const std::string type = params.choice("advantage_estimator", {"cispo", "grpo", "gspo"});
+  const bool cispo = type == "cispo";
+  setup.loss = gdpo::runtime::loss(cispo ? "slime::cispo" : "slime::policy_loss",
+                                   type == "gspo" ? "sequence" : "token");
+  const double low = params.number("eps_clip"), high = params.number("eps_clip_high");
+  if (cispo) {
+    set_ratio_bounds(setup, 1 - low, 1 + high);
+    params.without_effect({"eps_clip_c"});
+  } else {
+    set_clip(setup, low, high, gdpo::math::infinity, params.at_most("eps_clip_c"));
+  }
+  if (params.flag("use_kl_loss")) {
+    const std::string kl = params.choice("kl_loss_type", {"k1", "k2", "k3", "low_var_kl"});
+    set_kl(setup,
+           kl == "k1"   ? gdpo::KlEstimator::K1
+           : kl == "k2" ? gdpo::KlEstimator::K2
+                        : gdpo::KlEstimator::K3,
+           params.flag("use_unbiased_kl") ? gdpo::KlGradient::ImportanceWeighted
+                                          : gdpo::KlGradient::Direct);
+    with_loss(setup, [&](auto& loss) {
+      loss.kl.beta = params.number("kl_loss_coef");
+      if (kl == "low_var_kl") loss.kl.output = {-10, 10};
+    });
+  }
+  params.without_effect({"kl_loss_type", "kl_loss_coef", "use_unbiased_kl"});
   params.remark("kl_clamp");
   params.remark("reduction");
-  params.fixed("normalizer", 1);
-  setup.given = params.number("step_global_batch_size");
+  double samples = 1;
+  if (params.flag("calculate_per_token_loss")) {  // `normalizer` divides it outside
+    aggregate_of(setup) = gdpo::aggregate::token_sum();
+    params.without_effect({"normalizer", "step_global_batch_size"});
+  } else {
+    params.fixed("normalizer", 1);
+    samples = setup.given = params.number("step_global_batch_size");
+  }
   no_log_ratio_clamp(params);
-  // Its metrics are sums over the samples.
-  const double samples = setup.given;
+  slime_correction(params, setup);
+  // Its metrics are sums over the samples, or over tokens.
+  const bool of_tokens = params.flag("calculate_per_token_loss");
+  const double beta = params.has("kl_loss_coef") ? params.number("kl_loss_coef") : 0;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    const auto sum = [&](const gdpo::Metric& of) { return of_tokens ? of.sum : of.row_sum; };
     comparison.metric("loss", run.result.loss * samples);
     comparison.metric("pg_loss", run.result.policy_loss * samples);
-    comparison.metric("pg_clipfrac", run.result.metrics.clip_fraction_any.row_sum);
-    comparison.metric("ppo_kl", run.result.metrics.approx_kl_k1.row_sum);
+    comparison.metric("pg_clipfrac", sum(cispo ? m.clip_fraction_any : m.clip_fraction));
+    comparison.metric("ppo_kl", sum(m.approx_kl_k1));
+    if (beta != 0) comparison.metric("kl_loss", run.result.kl_loss * samples / beta);
   };
   return setup;
 }
@@ -537,23 +711,20 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
                variation = params.flag("rho_mask_tv_divergence");
     const double lower = params.number("rho_mask_lower_bound"),
                  upper = params.number("rho_mask_upper_bound");
-    prepass::Importance weight = gdpo::open_instruct::rho;
+    prepass::MaskedImportance pass =
+        variation ? gdpo::open_instruct::rho_tv : gdpo::open_instruct::rho_mask;
+    prepass::Importance& weight = pass.first;
+    prepass::Gate& gate = pass.rest.first;
     weight.statistic = of_rows ? prepass::Statistic::SequenceMean : prepass::Statistic::Token;
     params.of_preset("rho_log_clamp", weight.clamp);
-    weight.clip = {params.number("rho_clamp_lower_bound"), params.number("rho_clamp_upper_bound")};
-    prepass::Gate gate;
-    gate.clamp = weight.clamp;
-    if (variation) {
-      gate.estimator = prepass::Estimator::RatioDeviation;
-      gate.statistic = prepass::Statistic::SequenceMean;
-      gate.when = prepass::When::Outward;
-      gate.max = upper;
-    } else {
+    weight.clip = {or_off(params.number("rho_clamp_lower_bound"), -gdpo::math::infinity),
+                   params.number("rho_clamp_upper_bound")};
+    gate.max = variation ? upper : or_off(upper, gdpo::math::infinity);
+    if (!variation) {
       gate.statistic = weight.statistic;
       gate.min = or_off(lower, -gdpo::math::infinity);
-      gate.max = or_off(upper, gdpo::math::infinity);
     }
-    set_passes(setup, weight, gate);
+    set_passes(setup, pass);
   } else {
     params.without_effect({"rho_clamp_lower_bound", "rho_clamp_upper_bound", "rho_mask_lower_bound",
                            "rho_mask_upper_bound", "rho_mask_sequence_level",
@@ -713,6 +884,11 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);
   add("verl", "compute_policy_loss_cispo", verl_cispo);
+  add("verl", "compute_policy_loss_dppo_tv", verl_dppo(gdpo::verl::dppo_tv, "verl::dppo_tv"));
+  add("verl", "compute_policy_loss_dppo_kl", verl_dppo(gdpo::verl::dppo_kl, "verl::dppo_kl"));
+  add("verl", "compute_policy_loss_gpg", verl_reinforce("verl::gpg"));
+  add("verl", "compute_policy_loss_reinforce", verl_reinforce("verl::reinforce"));
+  add("verl", "compute_policy_loss_bypass_mode", verl_bypass);
   add("nemo_rl", "ClippedPGLossFn.__call__", nemo_rl_loss);
   add("slime", "loss_function[policy_loss]", slime_loss);
   add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);

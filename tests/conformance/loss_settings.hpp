@@ -104,6 +104,14 @@ void set_prepare(LossSetup& setup, const F& prepare) {
   detail::then(std::get<0>(setup.prepare), prepare);
   detail::then(std::get<1>(setup.prepare), prepare);
 }
+// Binds the sampler's log-probs as old_logp, where there are some.
+inline void old_is_rollout(LossSetup& setup) {
+  set_prepare(setup, [](auto batch, auto&) {
+    if (batch.rollout_logp) batch.old_logp = batch.rollout_logp;
+    return batch;
+  });
+}
+
 // Notes the settings of a pre-pass if presets of its kind exist.
 template <class Pass>
 void note_settings(LossSetup& setup, const Pass& pass) {

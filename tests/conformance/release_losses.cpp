@@ -11,7 +11,6 @@ namespace {
 using gdpo::Aggregate;
 using gdpo::LossMetrics;
 using gdpo::Over;
-using gdpo::Reach;
 namespace prepass = gdpo::prepass;
 
 double width_of(const Case& recorded) {
@@ -63,6 +62,39 @@ LossSetup skyrl_cispo(Params& params, const Case&) {
   return setup;
 }
 
+// Its clip_ratio is the share of tokens that the mask of the loss drops.
+void dropped_share(const LossRun& run, Comparison& comparison) {
+  double tokens = 0, dropped = 0;
+  for (std::size_t k = 0; k < run.recorded.size(); ++k) {
+    if (run.recorded[k] != 0) tokens += 1, dropped += run.weights[k] == 0;
+  }
+  comparison.metric("clip_ratio", tokens > 0 ? dropped / tokens : 0);
+}
+
+LossSetup skyrl_rollout_is(Params& params, const Case&) {
+  LossSetup setup = skyrl(params, "skyrl::rollout_is");
+  prepass::Gate gate = gdpo::skyrl::rollout_is;
+  gate.min = 1 - params.number("eps_clip_low"), gate.max = 1 + params.number("eps_clip_high");
+  old_is_rollout(setup);
+  set_passes(setup, gate);
+  setup.metrics = dropped_share;
+  return setup;
+}
+
+LossSetup skyrl_dppo(Params& params, const Case&) {
+  LossSetup setup = skyrl(params, "skyrl::dppo");
+  Params of = params.object("dppo");
+  const std::string type = of.choice("dppo_type", {"binary_tv", "binary_kl"});
+  prepass::Gate gate =
+      type == "binary_tv" ? gdpo::skyrl::dppo_binary_tv : gdpo::skyrl::dppo_binary_kl;
+  gate.min = -of.number("delta_low"), gate.max = of.number("delta_high");
+  of.all_read();
+  old_is_rollout(setup);
+  set_passes(setup, gate);
+  setup.metrics = dropped_share;
+  return setup;
+}
+
 // --- trinity
 
 void trinity_metrics(Params& params, LossSetup& setup, const char* loss) {
@@ -88,10 +120,7 @@ LossSetup trinity_ppo(Params& params, const Case& recorded) {
   aggregate_of(setup) = trinity_aggregate(params, width_of(recorded), setup.given);
   params.fixed("fallback_to_policy_gradient", false);
   if (params.flag("enable_sequence_masking")) {
-    prepass::Gate gate;
-    gate.estimator = prepass::Estimator::K1, gate.pair = prepass::Pair::Update;
-    gate.statistic = prepass::Statistic::SequenceMean, gate.count_eps = 1e-10;
-    gate.when = prepass::When::NegativeAdvantage, gate.clamp = {-20, 20};
+    prepass::Gate gate = gdpo::trinity::sequence_masking;
     gate.max = params.number("delta_sequence_masking");
     set_passes(setup, gate);
   }
@@ -116,8 +145,7 @@ LossSetup trinity_cispo(Params& params, const Case& recorded) {
                    1 + params.number("clip_range_high"));
   aggregate_of(setup) = trinity_aggregate(params, width_of(recorded), setup.given);
   if (params.flag("enable_mask_clip")) {
-    prepass::Gate gate;
-    gate.pair = prepass::Pair::Update, gate.when = prepass::When::Outward;
+    prepass::Gate gate = gdpo::trinity::mask_clip;
     gate.min = 1 - params.number("mask_clip_range_low");
     gate.max = 1 + params.number("mask_clip_range_high");
     set_passes(setup, gate);
@@ -175,36 +203,92 @@ LossSetup areal_loss(Params& params, const Case& recorded) {
                     agg = rejection.choice("agg", {"mean", "sum", "max"});
   const gdpo::Bounds range{rejection.at_least("lower"), rejection.at_most("upper")};
   rejection.all_read();
-  prepass::Importance weight;
-  if (of_rows && metric == "ratio") weight.statistic = prepass::Statistic::SequenceMean;
   if (!masks) {
     if (of_rows && metric != "ratio") throw Unsupported("a clamp by rows' KL is not mapped");
+    prepass::Importance weight = of_rows ? gdpo::areal::sequence_clamp : gdpo::areal::token_clamp;
     weight.clip = range;
     set_passes(setup, weight);
     return setup;
   }
-  prepass::Gate gate;
+  auto pass = prepass_named<prepass::MaskedImportance>(
+      std::string("areal::") + (of_rows ? "sequence" : "token") + "_mask_" + metric);
+  prepass::Gate& gate = pass.rest.first;
   gate.min = range.lo, gate.max = range.hi;
-  if (metric == "kl_k1") {  // AReaL's k1 is old - rollout
-    gate.estimator = prepass::Estimator::K1;
-    gate.min = -range.hi, gate.max = -range.lo;
-  } else if (metric == "kl_k2") {
-    gate.estimator = prepass::Estimator::K2;
-  } else if (metric == "kl_k3") {
-    throw Unsupported("AReaL's k3 is that of rollout - old");
-  }
+  if (metric == "kl_k1") gate.min = -range.hi, gate.max = -range.lo;  // AReaL's is old - rollout
   if (of_rows) {
     gate.statistic = agg == "mean"  ? prepass::Statistic::SequenceMean
                      : agg == "sum" ? prepass::Statistic::SequenceSum
                                     : prepass::Statistic::SequenceMax;
   }
-  set_passes(setup, weight, gate);
+  set_passes(setup, pass);
   return setup;
+}
+
+// --- prime_rl
+
+Mapping prime_rl(const char* preset, bool ipo) {
+  return [=](Params& params, const Case&) {
+    LossSetup setup;
+    setup.loss = gdpo::runtime::loss(preset);
+    const double weight = params.number("adv_tau");
+    set_beta(setup, 2 * params.number("kl_tau") / weight);
+    aggregate_of(setup).scale = weight;
+    setup.given = params.number("rl_scale");
+    params.without_effect({"ce_scale", "ref_kl_scale"});
+    no_log_ratio_clamp(params);
+    old_is_rollout(setup);
+    set_prepare(setup, [](auto batch, auto&) {  // rl_weights
+      if (batch.weights) batch.kl_weights = batch.weights;
+      return batch;
+    });
+    prepass::Gate gate = ipo ? gdpo::prime_rl::ipo_mask : gdpo::prime_rl::dppo_mask;
+    if (ipo) {
+      gate.max = params.number("ipo_threshold");
+    } else {
+      gate.min = -params.number("dppo_mask_low"), gate.max = params.number("dppo_mask_high");
+    }
+    set_passes(setup, gate);
+    return setup;
+  };
 }
 
 // --- openrlhf
 
-LossSetup openrlhf_loss(Params& params, const Case&) {
+// is_correction_*, which releases up to 0.11.1 called vllm_is_correction_type.
+void openrlhf_correction(Params& params, LossSetup& setup, const Case& recorded, bool gspo) {
+  std::string level, mode, gating = "ratio";
+  const bool former = recorded.params.contains("enable_vllm_is_correction");
+  const char* threshold = former ? "vllm_is_truncated_threshold" : "is_correction_threshold";
+  if (former) {
+    const std::string type =
+        params.choice("vllm_is_correction_type", {"tis", "icepop", "seq-mask-tis"});
+    level = !params.flag("enable_vllm_is_correction") ? "off"
+            : type == "seq-mask-tis"                  ? "seq"
+                                                      : "token";
+    mode = type == "tis" ? "clip" : "mask";
+  } else {
+    level = params.choice("is_correction_level", {"off", "token", "seq"});
+    mode = params.choice("is_correction_mode", {"mask", "clip"});
+    gating = params.choice("is_correction_gating", {"ratio", "binary_kl", "tv"});
+  }
+  const gdpo::Bounds range = params.interval(threshold);
+  if (level == "off") return;
+  if (gspo) {
+    old_is_rollout(setup);
+  } else if (mode == "clip") {
+    auto pass = prepass_named<prepass::Importance>("openrlhf::" + level + "_clip");
+    pass.clip = range;
+    set_passes(setup, pass);
+  } else {
+    auto pass = prepass_named<prepass::MaskedImportance>("openrlhf::" + level + "_mask_" + gating);
+    pass.rest.first.min = gating == "ratio" ? range.lo : -gdpo::math::infinity;
+    pass.rest.first.max = range.hi;
+    if (gating != "ratio" && range.lo > 0) throw Unsupported("a lower bound of a divergence");
+    set_passes(setup, pass);
+  }
+}
+
+LossSetup openrlhf_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const bool gspo = params.choice("policy_loss_type", {"ppo", "gspo"}) == "gspo";
   setup.loss =
@@ -217,29 +301,13 @@ LossSetup openrlhf_loss(Params& params, const Case&) {
   set_clip(setup, params.number("clip_eps_low"), params.number("clip_eps_high"),
            gdpo::math::infinity, params.at_most("dual_clip"));
   aggregate_of(setup) = openrlhf_aggregate(params, setup.given);
-  const std::string level = params.choice("is_correction_level", {"off", "token", "seq"});
-  const std::string mode = params.choice("is_correction_mode", {"mask", "clip"});
-  params.choice("is_correction_gating", {"ratio"});
-  if (level != "off") {
-    if (gspo) throw Unsupported("gspo with a correction is not mapped");
-    const gdpo::Bounds range = params.interval("is_correction_threshold");
-    const auto statistic =
-        level == "seq" ? prepass::Statistic::SequenceMean : prepass::Statistic::Token;
-    prepass::Importance weight;
-    if (mode == "clip") {
-      weight.statistic = statistic, weight.clip = range;
-      set_passes(setup, weight);
-    } else {
-      prepass::Gate gate;
-      gate.statistic = statistic, gate.min = range.lo, gate.max = range.hi;
-      set_passes(setup, weight, gate);
-    }
-  }
-  params.without_effect({"is_correction_threshold"});
-  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+  openrlhf_correction(params, setup, recorded, gspo);
+  // Of gspo with a correction the library's old policy is the sampler.
+  const bool of_old = !gspo || !recorded.inputs.contains("rollout_logp");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     comparison.metric("clip_ratio", run.result.metrics.clip_fraction.mean());
     // Its mean is over log ratios before the clamp.
-    if (run.result.metrics.log_ratio_bounded.sum == 0)
+    if (of_old && run.result.metrics.log_ratio_bounded.sum == 0)
       comparison.metric("ppo_kl", run.result.metrics.approx_kl_k1.mean());
   };
   return setup;
@@ -258,9 +326,8 @@ LossSetup torchrl_loss(Params& params, const Case&) {
   no_log_ratio_clamp(params);
   params.fixed("entropy_bonus", false);
   if (params.has("kl_mask_threshold")) {
-    prepass::Gate gate;
-    gate.estimator = prepass::Estimator::K2, gate.pair = prepass::Pair::Update;
-    gate.max = params.number("kl_mask_threshold"), gate.reach = Reach::Mask;
+    prepass::Gate gate = gdpo::torchrl::kl_mask;
+    gate.max = params.number("kl_mask_threshold");
     set_passes(setup, gate);
   }
   return setup;
@@ -304,6 +371,10 @@ void add_release_losses(Registry& registry) {
   add("skyrl", "gspo_policy_loss", skyrl_gspo);
   add("skyrl", "compute_policy_loss_cispo", skyrl_cispo);
   add("skyrl", "importance_sampling_loss", skyrl_importance_sampling);
+  add("skyrl", "rollout_is_policy_loss", skyrl_rollout_is);
+  add("skyrl", "dppo_policy_loss", skyrl_dppo);
+  add("prime_rl", "compute_loss[default_loss_fn]", prime_rl("prime_rl::default", false));
+  add("prime_rl", "compute_loss[ipo_loss_fn]", prime_rl("prime_rl::ipo", true));
   add("trinity", "PPOPolicyLossFn", trinity_ppo);
   add("trinity", "GSPOLossFn", trinity_gspo);
   add("trinity", "CISPOPolicyLossFn", trinity_cispo);

@@ -2,7 +2,7 @@
 // default.
 #pragma once
 
-#include <gdpo/prepass.hpp>
+#include <gdpo/presets/trl.hpp>
 #include <string>
 
 #include "golden.hpp"
@@ -15,8 +15,9 @@ std::string preset_of(const Case& recorded, const std::string& preset);
 
 // TRL's off_policy_mask_threshold.
 inline gdpo::prepass::Gate trl_off_policy_mask(const Case& recorded, double max) {
-  gdpo::prepass::Gate gate = gdpo::prepass::off_policy_sequence_mask(max);
-  if (since(recorded, {1, 11})) gate.missing = gdpo::prepass::MissingRollout::NoDifference;
+  gdpo::prepass::Gate gate = gdpo::trl::off_policy_mask;
+  gate.max = max;
+  if (!since(recorded, {1, 11})) gate.missing = gdpo::prepass::MissingRollout::Drop;
   return gate;
 }
 

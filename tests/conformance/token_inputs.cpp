@@ -53,8 +53,8 @@ struct Reader {
 TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   only(recorded.inputs,
        {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
-        "entropies", "entropy_mask", "advantages", "truncated_mask", "response_mask", "sample_mask",
-        "sample_weight",
+        "rl_weights", "entropies", "entropy_mask", "advantages", "truncated_mask", "response_mask",
+        "sample_mask", "sample_weight",
         // Source grpo_tutorial records these, from which its log-probs and advantages were
         // computed.
         "rewards", "group_ids", "logits", "actions"});
@@ -74,6 +74,7 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   in.weights = read.tokens("rollout_is_weights");
   if (in.weights.empty()) in.weights = read.tokens("vllm_is_ratio");
   if (in.weights.empty()) in.weights = read.tokens("entropy_mask");  // unsloth-zoo: 1 or 0
+  if (in.weights.empty()) in.weights = read.tokens("rl_weights");    // prime-rl
   in.entropies = read.tokens("entropies");
   in.truncated = read.of_rows("truncated_mask");
   in.row_weights = read.of_rows("sample_weight");  // unsloth-zoo

@@ -26,10 +26,11 @@ GDPO_DATA_INLINE constexpr auto enumerators(MeanOf) {
 /// set. Where the mean is 0 or not finite, nothing is divided.
 ///
 /// The mean is that of the batch given to prepare(), summed row by row in double. verl's
-/// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows.
+/// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows, count_eps 1e-8.
 struct MeanOne {
   MeanOf of = MeanOf::Tokens;      ///< What the mean is a mean of.
   Reach reach = Reach::Surrogate;  ///< What is divided: the surrogate's weights, or the KL's too.
+  double count_eps = 0;            ///< Added to each number of tokens, of the batch or of a row.
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
@@ -44,13 +45,14 @@ struct MeanOne {
         tokens += 1;
       }
       if (tokens <= 0) continue;
-      sum += of == MeanOf::Rows ? of_row / tokens : of_row;
+      sum += of == MeanOf::Rows ? of_row / (tokens + count_eps) : of_row;
       count += of == MeanOf::Rows ? 1.0 : tokens;
     }
     std::fill_n(args.weights, rows.positions(), factor_of(sum, count));
   }
-  /// 1 / (sum / count), or 1 where the mean is 0 or not finite.
-  GDPO_INLINE static double factor_of(double sum, double count) {
+  /// 1 / (sum / count), with count_eps; or 1 where the mean is 0 or not finite.
+  GDPO_INLINE double factor_of(double sum, double count) const {
+    if (of == MeanOf::Tokens) count += count_eps;
     return math::is_zero(sum) || math::not_finite(sum) ? 1.0 : count / sum;
   }
   static constexpr const char* name = "mean_one";  ///< What messages call it.
@@ -59,6 +61,7 @@ struct MeanOne {
   static constexpr void fields(Self& s, const Field& field) {
     field("of", s.of, "what the mean of the weights is a mean of");
     field("reach", s.reach, "which weights are divided");
+    field("count_eps", s.count_eps, at_least(0), "added to the number of tokens of a mean");
   }
   /// Throws for Reach::Mask.
   void check_together(const char* function, const detail::FieldPath& path) const {

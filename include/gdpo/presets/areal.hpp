@@ -54,9 +54,9 @@ inline constexpr prepass::MaskedImportance token_mask_kl_k1 =
 /// metric="kl_k2" of a token.
 inline constexpr prepass::MaskedImportance token_mask_kl_k2 =
     detail::by_token(prepass::Estimator::K2, -math::infinity, 0.1);
-/// metric="kl_k3" of a token.
+/// metric="kl_k3" of a token: k3 of behavior - old.
 inline constexpr prepass::MaskedImportance token_mask_kl_k3 =
-    detail::by_token(prepass::Estimator::K3, -math::infinity, 0.1);
+    detail::by_token(prepass::Estimator::ReverseK3, -math::infinity, 0.1);
 /// level="sequence", action="mask", metric="ratio": the geometric mean of the ratios of the row, and
 /// 0 where it is above 5.
 inline constexpr prepass::MaskedImportance sequence_mask_ratio =
@@ -67,9 +67,9 @@ inline constexpr prepass::MaskedImportance sequence_mask_kl_k1 =
 /// metric="kl_k2" of a row: the ratio of each token, and 0 in rows outside.
 inline constexpr prepass::MaskedImportance sequence_mask_kl_k2 =
     detail::by_row(prepass::Estimator::K2, -math::infinity, 0.1);
-/// metric="kl_k3" of a row: the ratio of each token, and 0 in rows outside.
+/// metric="kl_k3" of a row, k3 of behavior - old: the ratio of each token, and 0 in rows outside.
 inline constexpr prepass::MaskedImportance sequence_mask_kl_k3 =
-    detail::by_row(prepass::Estimator::K3, -math::infinity, 0.1);
+    detail::by_row(prepass::Estimator::ReverseK3, -math::infinity, 0.1);
 
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

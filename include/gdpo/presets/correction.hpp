@@ -35,8 +35,8 @@ constexpr prepass::MaskedImportance masked(prepass::Importance weight, const pre
 }
 /// A weight whose mean over the batch is 1.
 constexpr prepass::Chain<prepass::Importance, prepass::MeanOne> mean_one(
-    const prepass::Importance& weight, prepass::MeanOf of) {
-  return {weight, {prepass::MeanOne{of}, {}}};
+    const prepass::Importance& weight, prepass::MeanOf of, double count_eps) {
+  return {weight, {prepass::MeanOne{of, Reach::Surrogate, count_eps}, {}}};
 }
 
 /// The rejections of verl's rollout_rs, which unsloth-zoo has too: log ratios clamped to +-20. The

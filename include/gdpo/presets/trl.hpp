@@ -154,9 +154,9 @@ inline constexpr auto prepasses = [](const auto& f) {
              version},
       Preset{"trl::sequence_truncate", sequence_truncate,
              "vllm_importance_sampling_mode=sequence_truncate", version},
-      Preset{"trl::token_mask", token_mask, "vllm_importance_sampling_mode=token_mask", version},
+      Preset{"trl::token_mask", token_mask, "vllm_importance_sampling_mode=token_mask", release},
       Preset{"trl::sequence_mask", sequence_mask, "vllm_importance_sampling_mode=sequence_mask",
-             version},
+             release},
       Preset{"trl::off_policy_mask", off_policy_mask, "off_policy_mask_threshold=0.5", release});
 };
 }  // namespace trl

@@ -408,9 +408,10 @@ Decision decide(const prepass::MeanOne& pass, const Data& d) {
     for (const int t : tokens) of_row += d.weights.empty() ? 1 : d.weights[d.at(i, t)];
     const auto n = static_cast<real>(tokens.size());
     if (tokens.empty()) continue;
-    sum += pass.of == prepass::MeanOf::Rows ? of_row / n : of_row;
+    sum += pass.of == prepass::MeanOf::Rows ? of_row / (n + pass.count_eps) : of_row;
     count += pass.of == prepass::MeanOf::Rows ? 1 : n;
   }
+  if (pass.of == prepass::MeanOf::Tokens) count += pass.count_eps;
   if (sum > 0) decision.weight.assign(d.logp.size(), count / sum);
   decision.error = 64 * tolerance::unit;  // at most 54 weights are added
   return decision;
@@ -781,7 +782,8 @@ TEST_CASE("MeanOne: the weights that earlier pre-passes left get the mean 1", "[
     prepass::Gate gate = random_gate(random, c, spread);
     gate.pair = Pair::Update;
     const prepass::MeanOne mean{random.pick({prepass::MeanOf::Tokens, prepass::MeanOf::Rows}),
-                                random.pick({Reach::Surrogate, Reach::SurrogateAndKl})};
+                                random.pick({Reach::Surrogate, Reach::SurrogateAndKl}),
+                                random.pick({0.0, 1e-8, 0.5})};
     const std::string text = wrong<S>(random, c, importance, gate, mean);
     return text.empty() ? wrong<S>(random, c, mean) : text;
   });

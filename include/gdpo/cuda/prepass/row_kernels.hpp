@@ -55,11 +55,11 @@ struct MeanFactor {
   GDPO_INLINE void add(Total& total, index_t, const Of& row) const {
     if (row.tokens <= 0) return;
     const bool of_rows = pass.of == prepass::MeanOf::Rows;
-    total.sum += of_rows ? row.sum / row.tokens : row.sum;
+    total.sum += of_rows ? row.sum / (row.tokens + pass.count_eps) : row.sum;
     total.tokens += of_rows ? 1.0 : row.tokens;
   }
   GDPO_INLINE void write(const Total& total) const {
-    *factor = prepass::MeanOne::factor_of(total.sum, total.tokens);
+    *factor = pass.factor_of(total.sum, total.tokens);
   }
 };
 template <class S>
