@@ -212,7 +212,9 @@ inline AnyPass random_pass(Random& random, int kind) {
     if (random.chance(0.5)) p.min = random.pick({-0.1, 0.005});
     any.chosen = p;
   } else if (kind == 2) {
-    any.chosen = prepass::MeanOne{any_of<prepass::MeanOf>(random)}, weighs = true;
+    any.chosen = prepass::MeanOne{any_of<prepass::MeanOf>(random), Reach::Surrogate,
+                                  random.pick({0.0, 1e-8, 0.5})},
+    weighs = true;
   } else if (kind == 3) {
     any.chosen = prepass::Overlong{};
   } else if (kind == 4) {
