@@ -13,7 +13,7 @@ namespace gdpo {
 /// partition, give the same limbs, and `value` rounds once. 2176 bits hold 2^77 numbers of the
 /// largest size. (Kulisch's long accumulator.)
 ///
-/// An add costs a few additions of integers and the length of its carry, about 5 ns; where the sum
+/// An add costs a few additions of integers and the length of its carry, about 4 ns; where the sum
 /// changes its sign, 34 limbs. The object has 280 bytes and no constructor that is not trivial to
 /// copy; all its bits are its value, so two sums may be compared as bytes.
 struct ExactSum {
