@@ -89,7 +89,7 @@
 ///     Trl                        sampling/sampling_logp_difference, importance_sampling_ratio
 ///     Unsloth                    sampling/rollout_kl_*, importance_sampling_*
 ///
-/// **Cost.** Linear in the tokens, on the calling thread: four or five exponentials a token (30 ns),
+/// **Cost.** Linear in the tokens, on the calling thread: about five exponentials a token (30 ns),
 /// and 29 exact additions a row (4 ns each). A report is 9 kB.
 ///
 /// **Errors.** gdpo::invalid_input for settings out of range, shapes that do not fit, arrays that
