@@ -37,11 +37,11 @@ set(released
     "trl_1.16.0.advantage 65 11"
     "trl_1.16.0.aggregate 8 4"
     "trl_1.16.0.loss 93 45"
-    "unsloth_zoo_2026.10.9.aggregate 22 7"
+    "unsloth_zoo_2026.10.9.aggregate 26 3"
     "unsloth_zoo_2026.10.9.logp 0 8"
     "unsloth_zoo_2026.10.9.loss 72 11"
     "verl_0.9.1.advantage 100 19"
-    "verl_0.9.1.aggregate 64 16"
+    "verl_0.9.1.aggregate 68 12"
     "verl_0.9.1.kl 31 0"
     "verl_0.9.1.loss 63 59")
 
