@@ -31,6 +31,23 @@ constexpr gdpo::Bounds kClamp{-20, 20};
 
 using Corrections = std::function<void(Params&, LossSetup&)>;
 
+// The weights that the trainer's statistics are of: verl takes those before it divides by the mean.
+std::vector<double> logged_weights(const Case& recorded, const Corrections& mapping,
+                                   const std::vector<double>& weights) {
+  const char* normalizes = "rollout_is_batch_normalize";
+  if (!recorded.params.value(normalizes, false)) return weights;
+  Json plain = recorded.params;
+  plain[normalizes] = false;
+  Params params(plain);
+  LossSetup setup;
+  mapping(params, setup);
+  const TokenInputs in = token_inputs(recorded, "old_logp");
+  const TokenArrays<double> arrays(in);
+  gdpo::PrepassMemory<double> memory;
+  const auto batch = std::get<0>(setup.prepare)(arrays.batch(), memory);
+  return padded(in, tokens_of(in, batch.weights, 1.0));
+}
+
 // Runs the pre-passes alone and compares the weights and the mask.
 Handler corrections(Corrections mapping) {
   return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
@@ -59,7 +76,11 @@ Handler corrections(Corrections mapping) {
       kept.data[k] = mask[k] != 0 && weights[k] != 0;
     }
     comparison.law(same, "other weights or another mask of the packed batch");
-    compare_correction(recorded, in, weights, comparison);
+    std::vector<double> logged = logged_weights(recorded, mapping, weights);
+    for (std::size_t k = 0; k < logged.size(); ++k) {
+      if (mask[k] == 0) logged[k] = 0;  // of a gate whose decision reaches the mask
+    }
+    compare_correction(recorded, in, logged, comparison);
     if (recorded.expected.contains("weights")) {
       const Array wanted = array_of(recorded.expected.at("weights"));
       std::vector<unsigned char> stays = valid;  // a token that a gate took out has no weight

@@ -64,6 +64,25 @@ MismatchSettings verl_settings(const Case& recorded, MismatchKeys keys) {
   return settings;
 }
 
+// NeMo-RL divides by the tokens of the step, logs the estimator of its KL term, and with
+// force_on_policy_ratio takes the current log-probs for the old ones.
+void compare_nemo_rl(const Case& recorded, TokenInputs in, Comparison& comparison) {
+  const MismatchSettings settings = gdpo::mismatch_settings(MismatchKeys::NemoRl);
+  if (recorded.params.value("force_on_policy_ratio", false)) in.old_logp = in.logp;
+  const MismatchReport report = mismatch_of(in, settings, comparison);
+  const double eps = settings.count_eps,
+               share = (static_cast<double>(report.scored) + eps) /
+                       (recorded.params.at("global_valid_toks").get<double>() + eps);
+  const std::string estimator = recorded.params.value("reference_policy_kl_type", "");
+  for (const auto& [name, number] : report.to_map(MismatchKeys::NemoRl)) {
+    const bool of_k3 = name == "gen_kl_error" || name == "policy_kl_error";
+    if (!of_k3 || estimator == "k3") comparison.metric(name, number * share);
+  }
+  if (estimator != "k1") return;
+  comparison.metric("gen_kl_error", report.kl() * share);
+  comparison.metric("policy_kl_error", -report.kl() * share);
+}
+
 }  // namespace
 
 MismatchReport mismatch_of(const TokenInputs& in, const MismatchSettings& settings,
@@ -131,9 +150,10 @@ void compare_mismatch_of_loss(const Case& recorded, const TokenInputs& inputs,
   } else if (recorded.source == "skyrl") {
     compare(MismatchKeys::SkyRl);
   } else if (recorded.source == "openrlhf") {
-    compare(MismatchKeys::OpenRlhf);
+    // GSPO takes its ratio against the sampler, and the trainer then logs a vllm_kl of 0.
+    if (recorded.params.value("policy_loss_type", "") != "gspo") compare(MismatchKeys::OpenRlhf);
   } else if (recorded.source == "nemo_rl") {
-    compare(MismatchKeys::NemoRl);
+    compare_nemo_rl(recorded, in, comparison);
   }
 }
 
