@@ -41,7 +41,7 @@ class Prepasses {
         on_shape(shape, "loss", "degenerate_groups" + where, degenerate);
       }
     }
-    on_shapes("libm", "weight_then_mask", gdpo::trl::sequence_weight, gdpo::trl::sequence_mask);
+    on_shapes("libm", "weight_then_mask", gdpo::trl::sequence_mask);
     gdpo::prepass::TopEntropy first;
     first.reach = gdpo::Reach::Mask;
     on_shapes("libm", "entropy_then_weight", first, gdpo::ms_swift::token_truncate);

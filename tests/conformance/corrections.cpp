@@ -137,7 +137,13 @@ void verl_weights(Params& params, LossSetup& setup, prepass::Pair pair) {
 
 void rejections(Params& params, LossSetup& setup, const std::string& trainer, prepass::Pair pair) {
   const std::vector<std::string> names = split(params.text("rollout_rs"), ',');
-  std::vector<std::string> bounds = split(params.text("rollout_rs_threshold"), ',');
+  std::vector<gdpo::Bounds> bounds;
+  if (params.is_text("rollout_rs_threshold")) {
+    for (const std::string& text : split(params.text("rollout_rs_threshold"), ','))
+      bounds.push_back(range_of(text));
+  } else {
+    bounds.push_back({-gdpo::math::infinity, params.number("rollout_rs_threshold")});
+  }
   if (bounds.size() == 1) bounds.resize(names.size(), bounds.front());  // one for all
   if (names.size() != bounds.size()) throw Unsupported("rollout_rs and its thresholds differ");
   const std::vector<std::string>& known = gdpo::runtime::prepass_names();
@@ -147,17 +153,22 @@ void rejections(Params& params, LossSetup& setup, const std::string& trainer, pr
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw Unsupported("rollout_rs = " + names[k] + " is not mapped");
     auto gate = prepass_named<prepass::Gate>(name);
-    const gdpo::Bounds range = range_of(bounds[k]);
+    const gdpo::Bounds range = bounds[k];
     gate.pair = pair, gate.min = range.lo, gate.max = range.hi;
     if (gate.estimator == prepass::Estimator::K1)  // the bounds are those of e^k1
       gate.min = std::log(range.lo), gate.max = std::log(range.hi);
     gates.push_back(gate);
   }
-  // Those of rows first: all statistics are over the mask of before.
-  std::stable_partition(gates.begin(), gates.end(), [](const prepass::Gate& gate) {
-    return gate.statistic != prepass::Statistic::Token;
+  for (const prepass::Gate& gate : gates) note_settings(setup, gate);
+  constexpr std::size_t most = 3;
+  if (gates.size() > most) throw Unsupported("more than three rejections");
+  prepass::Gate off;
+  off.reach = gdpo::Reach::None;
+  gates.resize(most, off);
+  // In one call: all statistics are over the mask of before.
+  set_prepare(setup, [gates](const auto& batch, auto& memory) {
+    return gdpo::prepare(batch, memory, gates[0], gates[1], gates[2]);
   });
-  for (const prepass::Gate& gate : gates) set_passes(setup, gate);
 }
 
 bool skyrl_correction(Params& params, LossSetup& setup) {

@@ -7,7 +7,7 @@
 // surrogate or factor without words of its own is described by its settings. The page says above
 // each table what its cells leave out because it holds for almost all rows: mean and std are the
 // group's, a std is the sample std, the ratio of a sequence is exp of its mean log ratio, and every
-// KL term is K3 unless it says K1.
+// KL term is K3 against the reference unless it says another.
 #include <algorithm>
 #include <cstdio>
 #include <gdpo/dist/describe.hpp>
@@ -197,8 +197,9 @@ std::string text(const gdpo::level::SequenceToken<Map, Statistic>& level) {
 }
 
 std::string text(const gdpo::surrogate::Ratio& s) {
-  const bool none = gdpo::math::is_inf(s.low) && gdpo::math::is_inf(s.high);
-  std::string clip = none ? "none" : number(s.low);
+  const bool unclipped = gdpo::math::is_inf(s.low) || s.low >= 1;
+  if (unclipped && gdpo::math::is_inf(s.high)) return "none";
+  std::string clip = number(s.low);
   if (s.high != s.low) clip += " / " + number(s.high);
   if (!gdpo::math::is_inf(s.delta)) append(clip, "delta " + number(s.delta));
   if (!gdpo::math::is_inf(s.dual)) append(clip, "dual " + number(s.dual));
@@ -251,14 +252,14 @@ std::string clip(const Surrogate& surrogate, const Factors& factors) {
   return all;
 }
 
-template <class Estimator>
-std::string text(const gdpo::Kl<Estimator, gdpo::kl::Direct>& kl) {
-  constexpr bool k1 = std::is_same_v<Estimator, gdpo::kl::K1>,
-                 absolute = std::is_same_v<Estimator, gdpo::kl::Abs>;
-  static_assert(k1 || absolute || std::is_same_v<Estimator, gdpo::kl::K3>);
-  std::string term = (k1 ? "K1 " : absolute ? "Abs " : "") + number(kl.beta);
+/// K3 of the reference with its own gradient has no words but the coefficient.
+template <class Estimator, class Gradient>
+std::string text(const gdpo::Kl<Estimator, Gradient>& kl) {
+  const bool k3 = std::is_same_v<Estimator, gdpo::kl::K3>;
+  std::string term = k3 ? number(kl.beta) : words(Estimator{}) + " " + number(kl.beta);
   if (kl.against != gdpo::Against::Ref)
-    term += std::string(" against `") + gdpo::detail::word_of(kl.against) + "`";
+    append(term, std::string("against ") + gdpo::detail::word_of(kl.against));
+  if constexpr (!std::is_same_v<Gradient, gdpo::kl::Direct>) append(term, words(Gradient{}));
   append(term, within("log ratio", kl.input));
   append(term, within("value", kl.output));
   return term;
@@ -303,14 +304,32 @@ Row cells(const gdpo::ValueLoss<Aggregate>& loss) {
 
 // ---- pre-passes ----
 
-/// "token weight", "sequence mask (sum of log ratios)"
-std::string gives(const std::string& what, gdpo::prepass::Statistic of) {
-  using gdpo::prepass::Statistic;
-  if (of == Statistic::Token) return "token " + what;
-  return "sequence " + what +
-         (of == Statistic::SequenceMean  ? " (mean of log ratios)"
-          : of == Statistic::SequenceSum ? " (sum of log ratios)"
-                                         : " (largest log ratio)");
+/// The word of an enumerator, with blanks.
+template <class E>
+std::string spoken(E x) {
+  std::string word = gdpo::detail::word_of(x);
+  std::replace(word.begin(), word.end(), '_', ' ');
+  return word;
+}
+/// "token weight", "sequence mask (sum of log ratios)", "sequence mask (mean of k3)"
+std::string gives(const std::string& what, gdpo::prepass::Statistic statistic,
+                  gdpo::prepass::Estimator estimator) {
+  const std::string word = spoken(statistic);
+  const std::string::size_type blank = word.find(' ');
+  if (blank == std::string::npos) return word + " " + what;
+  const std::string reduction = word.substr(blank + 1);
+  const bool ratio = estimator == gdpo::prepass::Estimator::Ratio;
+  const std::string of = ratio ? "log ratio" : spoken(estimator), plural = ratio ? "s" : "";
+  return word.substr(0, blank) + " " + what + " (" +
+         (reduction == "max"    ? "largest " + of
+          : reduction == "mean" ? "mean of " + of + plural
+          : reduction == "sum"  ? "sum of " + of + plural
+                                : reduction + " of " + of + plural) +
+         ")";
+}
+std::string text(gdpo::prepass::Pair pair) {
+  using gdpo::prepass::Pair;
+  return pair == Pair::Mismatch ? "" : pair == Pair::Update ? "logp to old" : "logp to rollout";
 }
 std::string text(gdpo::Reach r) {
   return r == gdpo::Reach::None             ? "nothing"
@@ -320,19 +339,26 @@ std::string text(gdpo::Reach r) {
                                             : "surrogate, KL and counts";
 }
 Row cells(const gdpo::prepass::Importance& p) {
-  std::string bounds;
+  std::string what = gives("weight", p.statistic, gdpo::prepass::Estimator::Ratio), bounds;
+  append(what, text(p.pair));
   append(bounds, within("token log ratio", p.token_clamp));
   append(bounds, within("log ratio", p.clamp));
   append(bounds, within("weight", p.clip));
-  return {gives("weight", p.statistic), bounds, text(p.reach)};
+  return {what, bounds, text(p.reach)};
 }
 Row cells(const gdpo::prepass::Gate& p) {
-  std::string bounds;
+  using gdpo::prepass::When;
+  std::string what = gives("mask", p.statistic, p.estimator), bounds;
+  append(what, text(p.pair));
+  if (p.when == When::NegativeAdvantage) append(what, "where A < 0");
+  if (p.when == When::Outward) append(what, "where the update goes further out");
   append(bounds, within("log ratio", p.clamp));
-  append(bounds, within("ratio", {p.min, p.max}));
-  return {gives("mask", p.statistic), bounds, text(p.reach)};
+  append(bounds, within(spoken(p.estimator), {p.min, p.max}));
+  return {what, bounds, text(p.reach)};
 }
-
+Row cells(const gdpo::prepass::MeanOne& p) {
+  return {"weights divided by their mean over " + spoken(p.of), "", text(p.reach)};
+}
 Row cells(const gdpo::prepass::SecondMoment& p) {
   return {"token mask (smallest squared log ratios)", "their mean below " + number(p.threshold),
           text(p.reach)};
@@ -350,6 +376,20 @@ Row cells(const gdpo::prepass::FutureKl& p) {
   std::string bounds;
   append(bounds, within("weight", p.clip));
   return {"token weight (decayed sum of later log ratios)", bounds, text(p.reach)};
+}
+template <class... P>
+Row cells(const gdpo::prepass::Chain<P...>& p) {
+  Row row = cells(p.first);
+  if constexpr (sizeof...(P) > 1) {
+    const Row rest = cells(p.rest);
+    row[0] += "; " + rest[0];
+    if (rest[1].compare(0, row[1].size(), row[1]) == 0)  // the same clamp
+      row[1] = rest[1];
+    else if (!rest[1].empty())
+      row[1] += "; " + rest[1];
+    if (row[2] != rest[2]) row[2] += "; " + rest[2];
+  }
+  return row;
 }
 
 // ---- the page ----

@@ -28,7 +28,7 @@ def test_sequence_weights_are_the_product_of_the_row():
 
 
 def test_a_mask_that_drops_tokens_keeps_the_counts():
-    prepared = gdpo.prepare(["trl::token_weight", "trl::token_mask"], old_logp=OLD,
+    prepared = gdpo.prepare(["trl::token_mask"], old_logp=OLD,
                             rollout_logp=ROLLOUT, mask=MASK)
     ratio = (OLD - ROLLOUT).exp()
     assert torch.equal(prepared.weights[MASK] == 0, (ratio > 3)[MASK])

@@ -200,9 +200,10 @@ inline constexpr auto sequence_is_normalized =
     presets::mean_one(sequence_is, prepass::MeanOf::Rows, 1e-8);
 
 // The options of rollout_rs. Tokens and rows that they drop leave the mask, and so the KL term and
-// the counts too, but not verl's batch_num_tokens. Of a list all must pass: give prepare() one gate
-// each, those of rows first, because verl takes all statistics over the mask of before. verl has no default of rollout_rs_threshold: set `max`, and `min` for k1, to the natural
-// logarithms of its bounds. k1 is rollout - old: its bounds hold for the inverse of the ratio.
+// the counts too, but not verl's batch_num_tokens. Of a list all must pass: give one
+// prepare() a gate for each, so that all see the mask of before. verl has no default of
+// rollout_rs_threshold: set `max`, and for k1 `min` and `max` to the natural logarithms of its
+// bounds. k1 is rollout - old: its bounds hold for the inverse of the ratio.
 
 namespace detail {
 constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,

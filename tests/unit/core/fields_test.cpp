@@ -108,8 +108,12 @@ const char* const eps_at = "std | var | clamp_std | clamp_var | none | std_or_on
 const char* const mode =
     "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum";
 const char* const against = "ref | old | teacher | rollout";
-const char* const statistic = "token | sequence_mean | sequence_sum | sequence_max";
+const char* const statistic =
+    "token | segment_mean | segment_sum | segment_max | segment_log_mean_exp | sequence_mean | "
+    "sequence_sum | sequence_max | sequence_log_mean_exp | group_mean | group_sum | group_max | "
+    "group_log_mean_exp";
 const char* const reach = "none | surrogate | surrogate_and_kl | kl | mask";
+const char* const pair = "mismatch | update | drift";
 const char* const steps = "valid | row | row_reward_on_valid | turns";
 const char* const start = "zero | bias_corrected | first_value | after_first";
 const char* const ddof = "at least 0 (0: population)";
@@ -247,8 +251,11 @@ TEST_CASE("settings: estimators", "[fields]") {
 }
 
 TEST_CASE("settings: pre-passes", "[fields]") {
-  settings(prepass::Gate{}, {{"estimator", "ratio | k1 | k2 | k3 | total_variation"},
-                             {"pair", "mismatch | update | drift"},
+  settings(prepass::Gate{}, {{"estimator",
+                              "ratio | k1 | k2 | k3 | reverse_k3 | ratio_deviation | "
+                              "probability_gain | binary_total_variation | binary_kl | "
+                              "reverse_binary_kl | signed_binary_kl"},
+                             {"pair", pair},
                              {"statistic", statistic},
                              {"when", "always | negative_advantage | outward"},
                              {"advantage", "token | row"},
@@ -258,7 +265,8 @@ TEST_CASE("settings: pre-passes", "[fields]") {
                              {"clamp.hi", number},
                              {"count_eps", least_0},
                              {"reach", reach},
-                             {"missing", "drop | no_difference"}});
+                             {"missing", "drop | no_difference"},
+                             {"eps", least_0}});
   settings(prepass::Importance{}, {{"statistic", statistic},
                                    {"clamp.lo", number},
                                    {"clamp.hi", number},
@@ -268,7 +276,10 @@ TEST_CASE("settings: pre-passes", "[fields]") {
                                    {"reach", reach},
                                    {"missing", "drop | no_difference"},
                                    {"token_clamp.lo", number},
-                                   {"token_clamp.hi", number}});
+                                   {"token_clamp.hi", number},
+                                   {"pair", pair}});
+  settings(prepass::MeanOne{},
+           {{"of", "tokens | rows"}, {"reach", reach}, {"count_eps", least_0}});
   settings(prepass::TopEntropy{},
            {{"quantile", unit},
             {"threshold", "a number (nats, or infinity: the batch's own quantile)"},

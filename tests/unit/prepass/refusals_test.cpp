@@ -2,7 +2,10 @@
 // What prepare() refuses: the table of tests/refusals. And that the batch is as it was then.
 #include "support/refusals.hpp"
 
+#include <functional>
 #include <gdpo/prepass.hpp>
+#include <map>
+#include <utility>
 
 namespace refusals_test {
 
@@ -10,44 +13,68 @@ namespace {
 
 namespace prepass = gdpo::prepass;
 using refusals::Call;
-using Pass = std::variant<prepass::Importance, prepass::Gate, prepass::TopEntropy,
-                          prepass::Overlong, prepass::DegenerateGroups, prepass::SecondMoment,
-                          prepass::Covariance, prepass::FutureKl>;
 
-/// A pre-pass of a table, which names it and its settings.
-Pass pass_of(refusals::json described, const gdpo::Column& truncated,
-             const gdpo::Column& degenerate) {
-  const std::string name = described.at("name");
-  described.erase("name");
-  Pass pass;
-  if (name == "overlong")
-    pass = prepass::Overlong{truncated};
-  else if (name == "degenerate_groups")
-    pass = prepass::DegenerateGroups{degenerate};
-  else if (name == "top_entropy")
-    pass = prepass::TopEntropy{};
-  else
-    std::visit([&](const auto& preset) { pass = preset; }, gdpo::runtime::prepass(name));
-  std::visit([&](auto& chosen) { refusals::set(chosen, described); }, pass);
-  return pass;
+/// A pre-pass that is chosen at run time, so that prepare() is compiled once.
+struct AnyPass {
+  gdpo::Reach reach = gdpo::Reach::None;
+  std::function<void(const gdpo::PrepassArgs<double>&)> run;
+  std::function<void(const char*)> check_settings = [](const char*) {};
+
+  void operator()(const gdpo::PrepassArgs<double>& args) const { run(args); }
+  void check(const char* function) const { check_settings(function); }
+};
+
+/// Adds a pre-pass with these settings, or the parts of a chain.
+template <class Pass>
+void add(Pass pass, const refusals::json& settings, const gdpo::Column& groups,
+         std::vector<AnyPass>& to) {
+  refusals::set(pass, settings);
+  const auto add_part = [&](auto part) {
+    using Part = decltype(part);
+    if constexpr (std::is_same_v<Part, prepass::Importance> ||
+                  std::is_same_v<Part, prepass::Gate>) {
+      part.groups = groups;
+    }
+    to.push_back({part.reach, [part](const auto& args) { part(args); },
+                  [part](const char* function) { gdpo::detail::check_fields(function, part); }});
+  };
+  std::apply([&](const auto&... parts) { (add_part(parts), ...); }, gdpo::detail::parts_of(pass));
 }
 
-/// Calls prepare() with the pre-passes of a call, at most two. Returns its message.
+/// The arrays of columns, which outlive a call.
+auto& columns() {
+  static std::vector<std::map<std::string, refusals::Array>::node_type> all;
+  return all;
+}
+
+/// Calls prepare() with the pre-passes of a call, at most four. Returns its message.
 std::string prepare(Call& call) {
-  auto flags = call.arrays.extract("degenerate");  // a column of the pre-pass
-  const gdpo::Column degenerate = flags ? flags.mapped().column() : gdpo::Column{};
+  const auto column = [&](const char* name) {  // of a pre-pass
+    auto values = call.arrays.extract(name);
+    columns().push_back(std::move(values));
+    return columns().back() ? columns().back().mapped().column() : gdpo::Column{};
+  };
+  const gdpo::Column degenerate = column("degenerate"), groups = column("groups");
   const gdpo::TokenBatch<double> batch = batch_of(call);
   gdpo::PrepassMemory<double> memory;
-  std::vector<Pass> passes;
-  for (const auto& described : call.values.at("passes"))
-    passes.push_back(pass_of(described, batch.truncated, degenerate));
-  if (passes.size() > 2) throw std::invalid_argument("more than two pre-passes");
-  prepass::DegenerateGroups none;
-  passes.resize(2, none);
-  return message_of([&] {
-    std::visit([&](const auto&... pass) { gdpo::prepare(batch, memory, pass...); }, passes[0],
-               passes[1]);
-  });
+  std::vector<AnyPass> passes;
+  for (refusals::json described : call.values.at("passes")) {
+    const std::string name = described.at("name");
+    described.erase("name");
+    const auto with = [&](const auto& pass) { add(pass, described, groups, passes); };
+    if (name == "overlong")
+      with(prepass::Overlong{batch.truncated});
+    else if (name == "degenerate_groups")
+      with(prepass::DegenerateGroups{degenerate});
+    else if (name == "top_entropy")
+      with(prepass::TopEntropy{});
+    else
+      std::visit(with, gdpo::runtime::prepass(name));
+  }
+  if (passes.size() > 4) throw std::invalid_argument("more than four pre-passes");
+  passes.resize(4);
+  return message_of(
+      [&] { gdpo::prepare(batch, memory, passes[0], passes[1], passes[2], passes[3]); });
 }
 
 }  // namespace

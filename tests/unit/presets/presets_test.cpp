@@ -152,7 +152,12 @@ TEST_CASE("pre-passes that no record has as they are set what their trainers do"
         Line{"ms_swift::token_mask", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
         Line{"ms_swift::sequence_mask", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl}}) {
     INFO(line.name);
-    const auto gate = std::get<gdpo::prepass::Gate>(runtime::prepass(line.name));
+    const auto pass = std::get<gdpo::prepass::MaskedImportance>(runtime::prepass(line.name));
+    const gdpo::prepass::Gate& gate = pass.rest.first;
+    // ms-swift's weight is that of the token, whatever the mask is of.
+    CHECK(pass.first.statistic == (line.name[0] == 't' ? line.statistic : Statistic::Token));
+    CHECK(equal(pass.first.clip, -inf, inf));
+    CHECK(pass.first.reach == line.reach);
     CHECK(gate.estimator == gdpo::prepass::Estimator::Ratio);
     CHECK(gate.pair == gdpo::prepass::Pair::Mismatch);
     CHECK(gate.when == gdpo::prepass::When::Always);

@@ -289,9 +289,9 @@ def test_loss(record, helpers, seeds, loss_type):
 
 
 MODES = {"token_truncate": ["ms_swift::token_truncate"],
-         "token_mask": ["ms_swift::token_weight", "ms_swift::token_mask"],
+         "token_mask": ["ms_swift::token_mask"],
          "sequence_truncate": ["ms_swift::sequence_truncate"],
-         "sequence_mask": ["ms_swift::token_weight", "ms_swift::sequence_mask"]}
+         "sequence_mask": ["ms_swift::sequence_mask"]}
 
 
 @pytest.mark.parametrize("mode", list(MODES))

@@ -277,8 +277,8 @@ def test_advantages_of_any_rewards(helpers, record, any_rewards, scale_rewards, 
 
 
 MODES = {"token_truncate": ["trl::token_truncate"], "sequence_truncate": ["trl::sequence_truncate"],
-         "token_mask": ["trl::token_weight", "trl::token_mask"],
-         "sequence_mask": ["trl::sequence_weight", "trl::sequence_mask"]}
+         "token_mask": ["trl::token_mask"],
+         "sequence_mask": ["trl::sequence_mask"]}
 
 
 @pytest.mark.parametrize("mode", MODES)

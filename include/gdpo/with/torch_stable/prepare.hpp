@@ -70,7 +70,9 @@ inline void add_prepass(const std::string& line, const PrepassColumns& columns, 
   runtime::detail::Words next{line};
   const std::string name(next());
   const auto choose = [&](auto pass, std::string_view word) {
-    runtime::detail::apply_settings(function, pass, word, next, {nullptr, pass.name});
+    // The settings of a chain begin with the name of their part.
+    const char* owner = gdpo::detail::is_chain_v<decltype(pass)> ? "" : pass.name;
+    runtime::detail::apply_settings(function, pass, word, next, {nullptr, owner});
     std::apply(
         [&](auto... parts) {
           const auto add = [&](auto& part) {
