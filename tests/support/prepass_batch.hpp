@@ -64,7 +64,8 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
     if (tokens) d.token_advantages.push_back(random.chance(wild) ? nan : number() - 0.5);
     if (weights) d.weights.push_back(random.pick({0.0, 1.0, 0.5}));
     if (kl_weights) d.kl_weights.push_back(random.pick({0.0, 1.0, 0.5}));
-    d.entropies.push_back(random.chance(wild) ? random.pick({nan, inf}) : number());
+    d.entropies.push_back(random.chance(wild) ? random.pick({nan, inf, -inf, -0.0})
+                                              : number() - 0.2);
     if (segments)
       d.segments.push_back(random.chance(0.1) ? random.below(3) : k == 0 ? 0 : d.segments.back());
     if (!masked) continue;
@@ -162,6 +163,10 @@ struct AnyPass {
           }
         },
         chosen);
+  }
+  void check(const char* function) const {
+    std::visit([function](const auto& pass) { gdpo::detail::check_fields(function, pass); },
+               chosen);
   }
 };
 /// With the columns of a batch.

@@ -2,27 +2,18 @@
 // What prepare() refuses: the table of tests/refusals. And that the batch is as it was then.
 #include "support/refusals.hpp"
 
-#include <functional>
-#include <gdpo/prepass.hpp>
 #include <map>
 #include <utility>
+
+#include "support/prepass_batch.hpp"
 
 namespace refusals_test {
 
 namespace {
 
 namespace prepass = gdpo::prepass;
+using prepass_batch::AnyPass;
 using refusals::Call;
-
-/// A pre-pass that is chosen at run time, so that prepare() is compiled once.
-struct AnyPass {
-  gdpo::Reach reach = gdpo::Reach::None;
-  std::function<void(const gdpo::PrepassArgs<double>&)> run;
-  std::function<void(const char*)> check_settings = [](const char*) {};
-
-  void operator()(const gdpo::PrepassArgs<double>& args) const { run(args); }
-  void check(const char* function) const { check_settings(function); }
-};
 
 /// Adds a pre-pass with these settings, or the parts of a chain.
 template <class Pass>
@@ -35,8 +26,9 @@ void add(Pass pass, const refusals::json& settings, const gdpo::Column& groups,
                   std::is_same_v<Part, prepass::Gate>) {
       part.groups = groups;
     }
-    to.push_back({part.reach, [part](const auto& args) { part(args); },
-                  [part](const char* function) { gdpo::detail::check_fields(function, part); }});
+    AnyPass any;
+    any.chosen = part, any.reach = part.reach;
+    to.push_back(any);
   };
   std::apply([&](const auto&... parts) { (add_part(parts), ...); }, gdpo::detail::parts_of(pass));
 }
@@ -47,8 +39,9 @@ auto& columns() {
   return all;
 }
 
-/// Calls prepare() with the pre-passes of a call, at most four. Returns its message.
-std::string prepare(Call& call) {
+/// Calls prepare(batch, passes...) with the pre-passes of a call, at most four. Returns its message.
+template <class Prepare>
+std::string message_of_call(Call& call, const Prepare& prepare) {
   const auto column = [&](const char* name) {  // of a pre-pass
     auto values = call.arrays.extract(name);
     columns().push_back(std::move(values));
@@ -56,7 +49,7 @@ std::string prepare(Call& call) {
   };
   const gdpo::Column degenerate = column("degenerate"), groups = column("groups");
   const gdpo::TokenBatch<double> batch = batch_of(call);
-  gdpo::PrepassMemory<double> memory;
+  double threshold = 0;
   std::vector<AnyPass> passes;
   for (refusals::json described : call.values.at("passes")) {
     const std::string name = described.at("name");
@@ -73,14 +66,25 @@ std::string prepare(Call& call) {
   }
   if (passes.size() > 4) throw std::invalid_argument("more than four pre-passes");
   passes.resize(4);
-  return message_of(
-      [&] { gdpo::prepare(batch, memory, passes[0], passes[1], passes[2], passes[3]); });
+  for (AnyPass& pass : passes) pass.threshold = &threshold;
+  return message_of([&] { prepare(batch, passes[0], passes[1], passes[2], passes[3]); });
 }
 
 }  // namespace
 
 TEST_CASE("what prepare() refuses", "[prepass][errors]") {
-  refusals::check("prepare", "host", "gdpo::prepare", prepare);
+  refusals::check("prepare", "host", "gdpo::prepare", [](Call& call) {
+    return message_of_call(call, [](const auto& batch, const auto&... passes) {
+      gdpo::PrepassMemory<double> memory;
+      gdpo::prepare(batch, memory, passes...);
+    });
+  });
+  refusals::check_on_device("prepare", "gdpo::prepare", [](const auto& device, Call& call) {
+    return message_of_call(call, [&](const auto& batch, const auto&... passes) {
+      gdpo::cuda::PrepassMemory memory{unused_scratch().data, unused_scratch().bytes};
+      gdpo::prepare(device, batch, memory, passes...);
+    });
+  });
 }
 
 TEST_CASE("an error of prepare leaves the batch as it was", "[prepass][errors]") {

@@ -172,21 +172,25 @@ struct ByMean {
   prepass::SecondMoment pass;
   GDPO_INLINE void choose(Selected& s, const Buckets<true>& buckets, int shift) const {
     if (s.count == 0 && !s.is_none) {
-      for (int d = 0; d < digits; ++d) s.count += buckets.count[d];
+      s.count = buckets.keys();
       s.is_none = s.count == 0;
     }
     if (s.is_none) return;
-    int last = 0;
+    int last = 0, chosen = -1;
+    GDPO_UNROLL
     for (int d = 0; d < digits; ++d) last = buckets.count[d] > 0 ? d : last;
-    int chosen = 0;
-    for (; chosen < last; ++chosen) {
-      const index_t n = s.below + buckets.count[chosen];
-      const double sum = s.sum + buckets.sum[chosen];
-      if (buckets.count[chosen] > 0 && !pass.stays(sum, static_cast<double>(n))) break;
-      s.below = n, s.sum = sum;
+    GDPO_UNROLL
+    for (int d = 0; d < digits; ++d) {
+      if (chosen >= 0) continue;
+      const index_t n = s.below + buckets.count[d];
+      const double sum = s.sum + buckets.sum[d];
+      if (d == last || (buckets.count[d] > 0 && !pass.stays(sum, static_cast<double>(n)))) {
+        chosen = d, s.equal = buckets.count[d];
+      } else {
+        s.below = n, s.sum = sum;
+      }
     }
     s.key |= static_cast<std::uint64_t>(chosen) << shift;
-    s.equal = buckets.count[chosen];
     if (shift == 0) s.rank = stay_of(s) - 1;
   }
 

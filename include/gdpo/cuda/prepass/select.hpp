@@ -11,17 +11,18 @@ namespace detail {
 
 /// The key of a token without a number.
 constexpr std::uint64_t no_key = ~std::uint64_t{0};
-/// A key for each number: keys have the order of the numbers. -0 is 0; NaN has no_key.
+/// A key for each number: keys have the order of the numbers, and bits that are 0 in all numbers
+/// are 0 in all keys. -0 is 0; NaN has no_key.
 GDPO_INLINE std::uint64_t key_of(double x) {
   constexpr std::uint64_t sign = std::uint64_t{1} << 63;
   if (math::is_nan(x)) return no_key;
-  const std::uint64_t bits = math::is_zero(x) ? 0 : math::bits_of(x);
-  return bits & sign ? ~bits : bits | sign;
+  const std::uint64_t bits = math::bits_of(x), size = bits & ~sign;
+  return bits & sign ? sign - size : sign + size;
 }
 /// The number that has this key.
 GDPO_INLINE double number_of(std::uint64_t key) {
   constexpr std::uint64_t sign = std::uint64_t{1} << 63;
-  return math::from_bits(key & sign ? key & ~sign : ~key);
+  return math::from_bits(key < sign ? (sign - key) | sign : key - sign);
 }
 
 /// Digits of four bits. What a thread, a block or a launch has counted of them: keys that agree
@@ -31,6 +32,13 @@ template <bool with_sums>
 struct Buckets {
   index_t count[digits] = {};
   double sum[with_sums ? digits : 1] = {};
+  /// The number of all keys.
+  GDPO_INLINE index_t keys() const {
+    index_t n = 0;
+    GDPO_UNROLL
+    for (int d = 0; d < digits; ++d) n += count[d];
+    return n;
+  }
   GDPO_INLINE void add(const Buckets& o) {
     GDPO_UNROLL
     for (int d = 0; d < digits; ++d) {
@@ -136,17 +144,22 @@ struct ByRank {
   Rank rank;
   GDPO_INLINE void choose(Selected& s, const Buckets<false>& buckets, int shift) const {
     if (s.count == 0 && !s.is_none) {
-      for (int d = 0; d < digits; ++d) s.count += buckets.count[d];
+      s.count = buckets.keys();
       s.rank = s.count > 0 ? rank(s.count) : -1;
       s.is_none = s.rank < 0;
     }
     if (s.is_none) return;
-    int chosen = 0;
-    index_t before = 0;
-    while (chosen < digits - 1 && before + buckets.count[chosen] <= s.rank)
-      before += buckets.count[chosen++];
+    index_t before = 0, skipped = 0;
+    int chosen = -1;
+    GDPO_UNROLL
+    for (int d = 0; d < digits; ++d) {
+      const index_t n = buckets.count[d];
+      if (chosen < 0 && (before + n > s.rank || d == digits - 1))
+        chosen = d, skipped = before, s.equal = n;
+      before += n;
+    }
     s.key |= static_cast<std::uint64_t>(chosen) << shift;
-    s.rank -= before, s.below += before, s.equal = buckets.count[chosen];
+    s.rank -= skipped, s.below += skipped;
   }
 };
 

@@ -33,12 +33,13 @@ GDPO_INLINE S weighed(S a, S b) {
   return math::is_zero(a) || math::is_zero(b) ? S(0) : math::mul(a, b);
 }
 
+/// The largest finite number of S.
+template <class S>
+constexpr double largest_number = (std::numeric_limits<S>::max)();
 /// The weight of a pre-pass as a batch stores it; infinite where it is too large for S.
 template <class S>
 GDPO_INLINE S stored_weight(double weight) {
-  constexpr S largest = (std::numeric_limits<S>::max)();
-  return weight > static_cast<double>(largest) ? static_cast<S>(math::infinity)
-                                               : static_cast<S>(weight);
+  return static_cast<S>(weight > largest_number<S> ? math::infinity : weight);
 }
 
 }  // namespace detail
