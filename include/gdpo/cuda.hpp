@@ -36,6 +36,7 @@
 ///
 ///     advantages_into           advantages from rewards            gdpo/advantages.hpp
 ///     first_stage, finish       the same in two stages             gdpo/advantages.hpp
+///     prepare                   masks and weights of pre-passes    gdpo/prepass.hpp
 ///     cuda::count_into          what a loss is divided by          gdpo/loss.hpp
 ///     loss(on, batch, ...)      loss, dloss/dlogp and metrics      gdpo/loss.hpp (any PolicyLoss)
 ///     token_logprobs_into       log-probs from logits              gdpo/logits.hpp
@@ -47,14 +48,16 @@
 /// types and optional arrays are as on the host; groups by id go through `cuda::sorted_groups`. The
 /// normalizer of a loss is a pointer to counts on the device, or a value that the host knows. The
 /// last argument is a `cuda::Scratch` of at least `cuda::scratch_bytes(...)` bytes;
-/// token_logprobs_into and _backward need none.
+/// token_logprobs_into and _backward need none, and prepare takes a `cuda::PrepassMemory` of
+/// `cuda::prepass_bytes(batch)` bytes.
 ///
 /// **Results.** What a host call returns is written to device memory: counts, `LossResult`,
 /// `cuda::FromLogits`. The same data give the same bits on every run and for every `cuda::Tuning`.
 ///
 /// **Cost.** No call allocates, waits or uses another stream, so a CUDA graph can capture each. A
-/// call is one to five launches, advantages_into up to twelve. Memory is read once; levels of
-/// segments read log-probs again, from the caches, and logits a second time.
+/// call is one to five launches, advantages_into up to twelve, prepare one to thirty for each
+/// pre-pass. Memory is read once; levels of segments read log-probs again, from the caches, logits
+/// are read a second time, and pre-passes read what they need in each launch.
 ///
 /// **Errors.** gdpo::invalid_input, before anything is launched, for shapes, settings, missing
 /// arrays and too little scratch; gdpo::cuda::error if a launch fails. What only the data on the
@@ -70,8 +73,10 @@
 #include <gdpo/cuda/logits/device_logprobs.hpp>
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/cuda/loss/device_loss.hpp>
+#include <gdpo/cuda/prepass/device_prepare.hpp>
 #include <gdpo/cuda/value/device_returns.hpp>
 #include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/prepass.hpp>
 #include <gdpo/value.hpp>

@@ -75,7 +75,8 @@
 ///
 /// **Cost.** Linear in the tokens for each pre-pass (TopEntropy and Covariance: on average;
 /// SecondMoment sorts), on the calling thread. No allocation after a first call of the same shape,
-/// but for statistics of groups.
+/// but for statistics of groups. On a GPU, cuda/prepass/device_prepare.hpp runs all of them on a
+/// stream.
 ///
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
 /// missing arrays. Data never throws: a NaN drops the token in Importance, SecondMoment and

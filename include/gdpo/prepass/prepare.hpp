@@ -122,9 +122,10 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 /// and counted before its forward pass; assign `logp`, and the other log-probs of that pass, to the
 /// result afterwards.
 ///
-/// It runs on the calling thread. PrepassArgs says how to write a pre-pass of your own. Errors:
-/// invalid_input for settings out of range (also of pre-passes with Reach::None), shapes that do
-/// not fit and arrays that are missing.
+/// It runs on the calling thread; prepare(cuda::On{stream}, batch, memory, passes...) does the same
+/// on a device (cuda/prepass/device_prepare.hpp). PrepassArgs says how to write a pre-pass of your
+/// own. Errors: invalid_input for settings out of range (also of pre-passes with Reach::None),
+/// shapes that do not fit and arrays that are missing.
 template <class S, class... Passes>
 TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                       const Passes&... passes) {

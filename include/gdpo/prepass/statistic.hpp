@@ -160,6 +160,7 @@ void row_statistic(prepass::Statistic statistic, const TokenRow<S>& row, double 
 inline void check_groups(prepass::Statistic statistic, const Column& groups,
                          const TokenLayout& layout, const char* name) {
   if (share_of(statistic) != Share::Group) return;
+  if (groups && groups.rank() == 1 && groups.size() == layout.rows) return;
   const std::string argument = std::string(name) + ".groups";
   if (!groups && layout.rows > 0) {
     contract::fail("gdpo::prepare", argument, "no column",

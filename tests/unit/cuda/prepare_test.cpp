@@ -182,6 +182,36 @@ TEST_CASE("cuda prepare: a prepared batch is prepared again, in its memory or an
   }
 }
 
+TEST_CASE("cuda prepare: pre-passes of the mask read it as it was given", "[cuda][prepass]") {
+  int changed = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const Numbers d = random_numbers(random, 6, 40, 0.0);
+    const Stored<float, OnHost> host(d);
+    const Stored<float, InDevice> device(d);
+    prepass::Gate tokens, rows;
+    tokens.max = 1.05, tokens.reach = Reach::Mask;
+    rows = tokens, rows.statistic = prepass::Statistic::SequenceMean, rows.max = 1;
+    // Of three calls the second and the third begin with a mask in the memory that they write.
+    gdpo::PrepassMemory<float> memory;
+    DeviceMemory on(device.batch);
+    auto wanted = host.batch;
+    auto got = device.batch;
+    for (int call = 0; call < 3; ++call) {
+      tokens.max -= 0.2;
+      const std::vector<double> before =
+          call == 0 ? std::vector<double>{} : read(got, d.positions(), false, 0).mask;
+      wanted = gdpo::prepare(wanted, memory, tokens, rows);
+      got = gdpo::prepare(test_device(seed), got, on(), tokens, rows);
+      const Read a = read(got, d.positions(), false, 0);
+      CHECK(a.mask == read(wanted, d.positions(), true, 0).mask);
+      changed += a.mask != before;
+    }
+  }
+  CHECK(changed > 40);
+}
+
 TEST_CASE("cuda prepare: losses and counts take the result", "[cuda][prepass]") {
   Random random(5);
   Numbers d = random_numbers(random, 6, 40, 0.0);

@@ -5,6 +5,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/device_two_stages.hpp>
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
+#include <gdpo/cuda/prepass/device_prepare.hpp>
 #include <gdpo/cuda/value/device_returns.hpp>
 #include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/presets/per_group.hpp>
@@ -14,6 +15,7 @@
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"
 #include "support/logits_step.hpp"
+#include "support/prepass_batch.hpp"
 #include "support/returns.hpp"
 #include "support/threaded_grid.hpp"
 #include "support/value_cases.hpp"
@@ -399,6 +401,49 @@ TEST_CASE("cuda threads: returns and their renormalization", "[cuda][races]") {
       advantages.insert(advantages.end(), returns.begin(), returns.end());
       return advantages;
     });
+  }
+}
+
+// ---- pre-passes ----
+
+namespace {
+
+/// The arrays of a prepared batch with a mask, at its valid tokens, and what was found.
+template <class S>
+Numbers numbers_of(const gdpo::TokenBatch<S>& b, std::size_t n) {
+  const auto* const mask = static_cast<const unsigned char*>(b.mask.data());
+  const auto* const found = b.prepared.on_device;
+  Numbers all{found->entropy_threshold, static_cast<double>(found->rollout.count),
+              static_cast<double>(found->rollout.row), static_cast<double>(found->rollout.token)};
+  for (std::size_t k = 0; k < n; ++k) {
+    all.push_back(mask[k] != 0);
+    for (const auto* array : {&b.weights, &b.kl_weights})
+      all.push_back(mask[k] && *array ? static_cast<double>(static_cast<const S*>(array->data())[k])
+                                      : 1.0);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("cuda threads: pre-passes", "[cuda][races]") {
+  using namespace prepass_batch;
+  for (int kind = 0; kind < kinds; ++kind) {
+    for (unsigned seed = 0; seed < 4; ++seed) {
+      INFO("kind " << kind << ", seed " << seed);
+      Random random(100 * seed + static_cast<unsigned>(kind));
+      // More than two tiles of 64 tokens and two blocks of eight rows.
+      prepass_batch::Numbers d = random_numbers(random, 20, 200, 0.02);
+      if (d.mask.empty()) d.mask.assign(d.positions(), 1);
+      AnyPass pass = random_pass(random, kind);
+      if (pass.reach == Reach::None) pass.reach = Reach::Surrogate;
+      const Stored<float, InDevice> on(d);
+      check_threads(Tunings(1), [&](const ThreadedGrid& device) {
+        DeviceMemory memory(on.batch);
+        return numbers_of(gdpo::prepare(device, on.batch, memory(), bound(pass, on)),
+                          d.positions());
+      });
+    }
   }
 }
 

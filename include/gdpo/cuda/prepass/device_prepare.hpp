@@ -392,8 +392,8 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
 
 }  // namespace detail
 
-/// Bytes of the PrepassMemory that prepare(device, batch, ...) needs, whatever the pre-passes: about
-/// 19 for each token of a batch of float and 27 of double, and 80 for each row.
+/// Bytes of the PrepassMemory that prepare(device, batch, ...) needs, whatever the pre-passes: 19
+/// for each token of a batch of float or 27 of double, 56 for each row, and 280 KB.
 ///
 /// The shape of the batch decides; arrays are not read. A batch that is smaller in both needs no
 /// more.
@@ -408,45 +408,49 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch) {
 
 /// The batch with the decisions of its pre-passes, on a device.
 ///
-///     const auto prepared = gdpo::prepare(gdpo::cuda::On{stream}, batch, memory,
-///                                         gdpo::trl::token_truncate, gdpo::prepass::Overlong{flags});
+///     const gdpo::cuda::On on{stream};
+///     const auto prepared = gdpo::prepare(on, batch, memory, gdpo::trl::token_truncate,
+///                                         gdpo::prepass::Overlong{flags});
 ///     gdpo::cuda::count_into(on, prepared, counts, scratch);
 ///     loss(on, prepared, counts, gradient, result, scratch);
 ///
 /// Arguments, order, result and reaches are those of the host (prepass/prepare.hpp), with device
 /// pointers in all views and columns; `memory` is a cuda::PrepassMemory of
-/// cuda::prepass_bytes(batch) bytes. The pre-passes are those of gdpo/prepass.hpp, not yours. Nothing
-/// waits and nothing is copied to the host: what pre-passes find out about the numbers is left at
+/// cuda::prepass_bytes(batch) bytes. The pre-passes are those of gdpo/prepass.hpp, not yours; one
+/// may be chosen at run time, a struct with `reach` and a std::variant `chosen`. Nothing waits and
+/// nothing is copied to the host: what pre-passes find out about the numbers is left at
 /// TokenBatch::prepared.on_device, and losses on a device put it into their metrics. The members
 /// rollout_non_finite and entropy_threshold of the result are those of `batch`.
 ///
 /// **Bits.** Those of a host with FMA, in every token: a row is added by one thread in the order of
-/// its tokens, rows by one thread in their order, and thresholds are selected, not sorted. Not of the
-/// host are
+/// its tokens, rows by one thread in their order, and thresholds are selected, not sorted. Not of
+/// the host are
 ///
-///   - the logarithm of BinaryKl, ReverseBinaryKl, SignedBinaryKl and of the statistics LogMeanExp:
+///   - the logarithm in BinaryKl, ReverseBinaryKl, SignedBinaryKl and in the statistics LogMeanExp:
 ///     CUDA's, within 1 ulp of exact;
-///   - the sums of SecondMoment, which are added by 16th parts of the range of a digit: a token may
-///     be kept or dropped otherwise where the mean of the kept ones is within rounding of the
-///     threshold.
+///   - the sums of SecondMoment, which are added for 16 ranges of m at a time, in an order that the
+///     number of tokens decides: where the mean of the kept tokens is within rounding of the
+///     threshold, it may keep one more or fewer, also padded against packed.
 ///
 /// The bits are the same from run to run and for every cuda::Tuning. Weights of masked tokens mean
 /// nothing.
 ///
-/// **Cost.** Two launches and a copy of what is changed; then for each pre-pass
+/// **Cost.** Up to three launches, for copies of what is changed and a count of rollout_logp; then
+/// for each pre-pass
 ///
 ///     Overlong, DegenerateGroups               1
 ///     Importance, Gate: Token                  1
 ///     Importance, Gate: segments, rows         2
-///     Importance, Gate: groups                 3; (rows)^2 steps
+///     Importance, Gate: groups                 3, of (rows)^2 steps
+///     Gate with GateAdvantage::Row             2 or 3
 ///     MeanOne                                  3
 ///     FutureKl                                 1
-///     TopEntropy                               13; of double 20; 2 with a threshold
-///     SecondMoment                             19 and one for each 4 bits of the number of tokens
-///     Covariance                               21 and as many
+///     TopEntropy                               14; of double 21; with a threshold 2
+///     SecondMoment                             20, and one for each 4 bits of the number of tokens
+///     Covariance                               22, and as many
 ///
-/// and one more for packed tokens in the last three. A row is scanned at about 15 ns a token, eight
-/// rows a block.
+/// and one more for packed tokens in the last three, unless TopEntropy has a threshold. Where rows
+/// are scanned, a thread takes one token after the other, for eight rows in a block.
 ///
 /// **Errors.** invalid_input as on the host, before anything is enqueued, and for a batch that has
 /// offsets alone; cuda::error where a launch fails. Offsets in device memory are not checked: those

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of pre-passes that decide from the numbers of all tokens: TopEntropy, SecondMoment and
-// Covariance.
+// The kernels of pre-passes that decide from the numbers of all tokens: TopEntropy, SecondMoment
+// and Covariance.
 #include <gdpo/cuda/prepass/prepass_rows.hpp>
 #include <gdpo/cuda/prepass/select.hpp>
 #include <gdpo/prepass/covariance.hpp>
