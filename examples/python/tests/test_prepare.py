@@ -106,9 +106,153 @@ def test_the_loss_takes_what_was_prepared():
     assert loss.item() == pytest.approx(plain.item(), rel=1e-5)
 
 
+LOGP = OLD + 0.4 * torch.randn(4, 9, generator=torch.Generator().manual_seed(5))
+BATCH = {"logp": LOGP, "old_logp": OLD, "rollout_logp": ROLLOUT, "mask": MASK}
+PAIRS = {"mismatch": (OLD, ROLLOUT), "update": (LOGP, OLD), "drift": (LOGP, ROLLOUT)}
+
+
+def over(values, statistic, valid=MASK):
+    """A statistic of values over the tokens of each row, at every token."""
+    values = torch.where(valid, values, torch.zeros(()).double())
+    counts = valid.sum(1, keepdim=True)
+    kind = statistic.partition("_")[2]
+    if statistic == "token":
+        return values
+    if kind == "max":
+        return torch.where(valid, values, -math.inf).amax(1, keepdim=True).expand_as(values)
+    if kind == "log_mean_exp":
+        of_row = torch.where(valid, values, -math.inf).logsumexp(1, keepdim=True) - counts.log()
+        return of_row.expand_as(values)
+    return (values.sum(1, keepdim=True) / (counts if kind == "mean" else 1)).expand_as(values)
+
+
+STATISTICS = ["token", "sequence_mean", "sequence_sum", "sequence_max", "sequence_log_mean_exp"]
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_importance_of_every_pair_and_statistic(pair, statistic):
+    line = f"importance pair={pair} statistic={statistic} clip.lo=0.2 clip.hi=3"
+    weights = gdpo.prepare(line, **BATCH).weights
+    left, right = (logp.double() for logp in PAIRS[pair])
+    expected = over(left - right, statistic).exp().clamp(0.2, 3)
+    # One rounding to float32.
+    torch.testing.assert_close(weights.double()[MASK], expected[MASK], rtol=1.2e-7, atol=0)
+
+
+def binary_kl(left, right):
+    """KL(right || left) of "this token" and "any other"."""
+    p, q = left.exp(), right.exp()
+    return q * (right - left) + (1 - q) * ((1 - q) / (1 - p)).log()
+
+
+ESTIMATES = {
+    "ratio": lambda a, b: a - b,  # whose exponential is taken after the statistic
+    "k1": lambda a, b: b - a, "k2": lambda a, b: (a - b) ** 2 / 2,
+    "k3": lambda a, b: (a - b).exp() - 1 - (a - b),
+    "reverse_k3": lambda a, b: (b - a).exp() - 1 - (b - a),
+    "ratio_deviation": lambda a, b: ((a - b).exp() - 1).abs(),
+    "probability_gain": lambda a, b: a.exp() - b.exp(),
+    "binary_total_variation": lambda a, b: (a.exp() - b.exp()).abs(),
+    "binary_kl": binary_kl, "reverse_binary_kl": lambda a, b: binary_kl(b, a),
+    "signed_binary_kl": lambda a, b: binary_kl(a, b) * (a - b).sign()}
+
+
+@pytest.mark.parametrize("statistic", STATISTICS[:4])
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("estimator", ESTIMATES)
+def test_gates_of_every_estimator(estimator, pair, statistic):
+    """Between two of the estimates there is a bound, on whose sides the gate is open and closed."""
+    batch = {**BATCH, "rollout_logp": ROLLOUT.clamp(max=-0.05), "logp": LOGP.clamp(max=-0.05),
+             "old_logp": OLD.clamp(max=-0.05)}
+    pairs = {"mismatch": ("old_logp", "rollout_logp"), "update": ("logp", "old_logp"),
+             "drift": ("logp", "rollout_logp")}
+    left, right = (batch[name].double() for name in pairs[pair])
+    estimate = over(ESTIMATES[estimator](left, right), statistic)
+    estimate = estimate.exp() if estimator == "ratio" else estimate
+    middle = estimate[MASK].unique()
+    at = len(middle) // 2
+    bound = (middle[at - 1] + middle[at]).item() / 2
+    line = f"gate estimator={estimator} pair={pair} statistic={statistic}"
+    weights = gdpo.prepare(f"{line} max={bound!r}", **batch).weights
+    assert torch.equal((weights != 0)[MASK], (estimate <= bound)[MASK])
+    mask = gdpo.prepare(f"{line} min={bound!r} reach=mask", **batch).mask
+    assert torch.equal(mask != 0, MASK & (estimate >= bound))
+
+
+@pytest.mark.parametrize("when", ["negative_advantage", "outward"])
+def test_gates_that_look_at_the_advantage(when):
+    advantages = torch.randn(4, generator=torch.Generator().manual_seed(6))
+    weights = gdpo.prepare(f"gate pair=update when={when} min=0.8 max=1.25",
+                           advantages=advantages, **BATCH).weights
+    x, a = (LOGP.double() - OLD.double()), advantages.double()[:, None]
+    closed = ((x.exp() < 0.8) | (x.exp() > 1.25)) & ((a < 0) if when != "outward" else (a * x > 0))
+    assert torch.equal((weights == 0)[MASK], closed[MASK])
+
+
+@pytest.mark.parametrize("statistic", ["group_mean", "group_max"])
+def test_statistics_of_groups(statistic):
+    """Rows with equal numbers share the statistic of all their tokens."""
+    groups = torch.tensor([7, -1, 7, -1])
+    x = OLD.double() - ROLLOUT.double()
+    weights = gdpo.prepare(f"importance statistic={statistic}", groups=groups, **BATCH).weights
+    for group in (7, -1):
+        valid = MASK & (groups == group)[:, None]
+        expected = (x[valid].mean() if statistic == "group_mean" else x[valid].max()).exp()
+        torch.testing.assert_close(weights[valid].double(), expected.expand(valid.sum()),
+                                   rtol=1.2e-7, atol=0)
+    with pytest.raises(ValueError, match="importance.groups: given no column; needed: one number"):
+        gdpo.prepare(f"importance statistic={statistic}", **BATCH)
+
+
+def test_a_weight_and_a_mask_in_one_line():
+    weights = gdpo.prepare("masked_importance importance.clip.hi=2 gate.max=3", **BATCH).weights
+    ratio = (OLD.double() - ROLLOUT.double()).exp()
+    expected = torch.where(ratio <= 3, ratio.clamp(max=2), 0.0)
+    torch.testing.assert_close(weights.double()[MASK], expected[MASK], rtol=1.2e-7, atol=0)
+
+
+@pytest.mark.parametrize("of", ["tokens", "rows"])
+def test_weights_with_the_mean_1(of):
+    lines = ["importance clip.hi=2", "gate max=3", f"mean_one of={of}"]
+    weights = gdpo.prepare(lines, **BATCH).weights.double()
+    plain = gdpo.prepare(lines[:2], **BATCH).weights.double() * MASK
+    mean = plain.sum() / MASK.sum() if of == "tokens" else (plain.sum(1) / MASK.sum(1)).mean()
+    # A product and a quotient of float32 numbers.
+    torch.testing.assert_close(weights[MASK], (plain / mean)[MASK], rtol=2.4e-7, atol=0)
+    given = gdpo.prepare("mean_one", mask=MASK, weights=torch.full((4, 9), 2.5)).weights
+    assert (given == 1).all()
+
+
+def test_masked_tokens_of_lines_may_hold_anything():
+    lines = ["importance statistic=sequence_mean", "gate estimator=binary_kl max=1", "mean_one"]
+    clean = gdpo.prepare(lines, **BATCH)
+    dirty = gdpo.prepare(lines, mask=MASK, **{
+        name: torch.where(MASK, array, value) for (name, array), value in zip(
+            list(BATCH.items())[:3], (math.nan, math.inf, -math.inf))})
+    assert torch.equal(clean.weights, dirty.weights)
+
+
+def test_twelve_passes_and_no_more():
+    lines = ["gate max=3"] * 10 + ["masked_importance gate.max=3"]  # a chain of two
+    prepared = gdpo.prepare(lines, **BATCH)
+    assert torch.equal(prepared.weights, gdpo.prepare(lines[-1], **BATCH).weights)
+    with pytest.raises(ValueError, match="passes: given 13; needed: at most 12"):
+        gdpo.prepare([*lines, "gate max=3"], **BATCH)
+
+
+@pytest.mark.parametrize("line, message", [
+    ("importance reach=mask", "reach: given mask"), ("gate min=2 max=1", "gate.min, gate.max"),
+    ("gate estimator=k9", "estimator: given 'k9'"), ("mean_one of=words", "of: given 'words'"),
+    ("gate when=outward", "advantages"), ("importance clip=3", "clip")])
+def test_mistakes_in_lines(line, message):
+    with pytest.raises(ValueError, match=message):
+        gdpo.prepare(line, **BATCH)
+
+
 def test_unknown_names():
     with pytest.raises(ValueError, match="passes: given 'x'; needed: one of overlong, degenerate"
-                                         "_groups, top_entropy QUANTILE, trl::token_truncate"):
+                                         "_groups, top_entropy QUANTILE, importance, gate"):
         gdpo.prepare("x", mask=MASK)
 
 

@@ -10,7 +10,7 @@ from .. import prepare
 _WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
 # verl's rollout_rs is one of these, "_", and one of k1, k2, k3, of which seq_max has no k1.
 _REJECTIONS = {"token": "token", "seq_sum": "sequence_sum", "seq_max": "sequence_max",
-               "seq_mean": "sequence_mean count_eps=1e-8"}
+               "seq_mean": "sequence_mean"}
 _CLAMP = "clamp.lo=-20 clamp.hi=20"  # of log ratios, in nats
 _ESTIMATORS = ("k1", "k2", "k3")
 
