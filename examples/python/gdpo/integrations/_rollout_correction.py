@@ -4,7 +4,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
-from .. import prepare
+from .. import mismatch, prepare
 
 # verl's rollout_is: the statistic of the log ratio, and what a mean of such weights is a mean of.
 _WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
@@ -65,10 +65,9 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
         mask = torch.where(keeps, mask, torch.zeros_like(mask))
     if not len(response_mask):
         return Correction(weights, mask, {})
-    log = {**_log_of_weights(raw, weights, response_mask, of, rollout_is_threshold),
-           **_log_of_rejections(kept, mask, response_mask),
-           **_log_of_mismatch(old_log_prob.detach(), rollout_log_prob.detach(), response_mask)}
-    return Correction(weights, mask, {f"rollout_corr/{name}": value for name, value in log.items()})
+    return Correction(weights, mask, {
+        **_report(raw, weights, response_mask, arrays, of, rollout_is_threshold),
+        **_log_of_rejections(kept, mask, response_mask)})
 
 
 def is_ours(*options: Union[str, Sequence[str], None]) -> bool:
@@ -187,25 +186,19 @@ def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return _at_tokens(values, mask).sum() / ((mask != 0).sum() + 1e-8)
 
 
-# What is logged. The keys of a report on two policies' log-probs are to be merged in
-# _log_of_mismatch: of verl's keys, those of single weights and of the statistics of rejections
-# (rollout_is_std, rollout_rs_token_k1_mean, ...) are missing.
-
-
-def _log_of_weights(raw: Optional[torch.Tensor], weights: Optional[torch.Tensor],
-                    mask: torch.Tensor, of: str, threshold: Union[str, float, None]
-                    ) -> Dict[str, float]:
-    """Of the weights before they are normalized."""
-    if raw is None or not (mask != 0).any():
-        return {}
-    mean = _mean(raw, mask)
-    squares = _mean((raw / (mean + 1e-8)).square(), mask).item()
-    log = {"rollout_is_mean": mean.item(),
-           "rollout_is_eff_sample_size": 1 / squares if squares else 0.0}
-    if isinstance(threshold, str) and "_" in threshold:
-        log["rollout_is_oob_ratio"] = _mean((raw == 0).to(raw.dtype), mask).item()
+def _report(raw: Optional[torch.Tensor], weights: Optional[torch.Tensor], mask: torch.Tensor,
+            arrays: Dict[str, torch.Tensor], of: str, threshold: Union[str, float, None]
+            ) -> Dict[str, float]:
+    """The report of the library under verl's keys, of the weights before they are normalized."""
+    low, high = _bounds("rollout_is_threshold", 2.0 if threshold is None else threshold)
+    low = 1 / high if low is None else low
+    keys = "verl_sequence" if of == "rows" else "verl"
+    log = mismatch(keys=keys, weights=raw, token_low=low, token_high=high, row_low=low,
+                   row_high=high, **arrays).to_dict(keys)
+    if raw is not None and isinstance(threshold, str) and "_" in threshold:
+        log["rollout_corr/rollout_is_oob_ratio"] = _mean((raw == 0).to(raw.dtype), mask).item()
     if weights is not raw:
-        log["rollout_is_batch_norm_factor"] = _mean_weight(raw, mask, of)
+        log["rollout_corr/rollout_is_batch_norm_factor"] = _mean_weight(raw, mask, of)
     return log
 
 
@@ -215,29 +208,11 @@ def _log_of_rejections(kept: Dict[str, torch.Tensor], left: torch.Tensor, mask: 
     log, valid = {}, mask != 0
     for name, keeps in kept.items():
         taken = valid & ~keeps
-        log[f"rollout_rs_{name}_masked_fraction"] = _mean(taken.double(), mask).item()
-        log[f"rollout_rs_{name}_seq_masked_fraction"] = (
+        log[f"rollout_corr/rollout_rs_{name}_masked_fraction"] = _mean(taken.double(), mask).item()
+        log[f"rollout_corr/rollout_rs_{name}_seq_masked_fraction"] = (
             taken.any(-1).sum() / valid.any(-1).sum().clamp(min=1)).item()
     if kept:
         taken = valid & (left == 0)
-        log["rollout_rs_masked_fraction"] = _mean(taken.double(), mask).item()
-        log["rollout_rs_seq_masked_fraction"] = taken.any(-1).double().mean().item()
+        log["rollout_corr/rollout_rs_masked_fraction"] = _mean(taken.double(), mask).item()
+        log["rollout_corr/rollout_rs_seq_masked_fraction"] = taken.any(-1).double().mean().item()
     return log
-
-
-def _log_of_mismatch(old_logp: torch.Tensor, rollout_logp: torch.Tensor, mask: torch.Tensor
-                     ) -> Dict[str, float]:
-    """How far the two policies are apart: KL(rollout || old), perplexities of rows, chi squared."""
-    old, rollout = (_at_tokens(logp.double(), mask) for logp in (old_logp, rollout_logp))
-    x, tokens = old - rollout, (mask != 0).sum(-1) + 1e-8
-    trained, sampled = -old.sum(-1) / tokens, -rollout.sum(-1) / tokens
-    apart = trained - sampled
-    log = {"kl": _mean(-x, mask), "k3_kl": _mean(x.expm1() - x, mask),
-           "training_ppl": trained.exp().mean(), "training_log_ppl": trained.mean(),
-           "rollout_ppl": sampled.exp().mean(), "rollout_log_ppl": sampled.mean(),
-           "log_ppl_diff": apart.mean(), "log_ppl_abs_diff": apart.abs().mean(),
-           "log_ppl_diff_max": apart.max(), "log_ppl_diff_min": apart.min(),
-           "ppl_ratio": apart.exp().mean(),
-           "chi2_token": _mean((2 * x.clamp(-20, 20)).exp(), mask) - 1,
-           "chi2_seq": (2 * x.sum(-1).clamp(-20, 20)).exp().mean() - 1}
-    return {name: value.item() for name, value in log.items()}

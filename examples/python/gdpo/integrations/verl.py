@@ -302,11 +302,14 @@ class _Losses(dict):
 def _bypass_mode(verls: Callable) -> Callable:
     """verl's loss of bypass mode, or ours where its options begin with "gdpo:"."""
     @functools.wraps(verls)
-    def loss(*args: Any, config: Any = None, **kwargs: Any) -> Tuple[torch.Tensor, Dict[str, Any]]:
+    def loss(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode="token-mean",
+             config=None, rollout_is_weights=None):
         options = _correction_of(config)
         ours = options is not None and is_ours(options.get("rollout_is", None),
                                                options.get("rollout_rs", None))
-        return (_loss("gdpo:bypass") if ours else verls)(*args, config=config, **kwargs)
+        return (_loss("gdpo:bypass") if ours else verls)(
+            old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config,
+            rollout_is_weights)
 
     return loss
 
@@ -468,6 +471,8 @@ def register() -> None:
 
 def _install_correction() -> None:
     """Computes the rollout correction here where rollout_is or rollout_rs begins with "gdpo:"."""
+    if importlib.util.find_spec("verl.trainer.ppo.rollout_corr_helper") is None:
+        return  # a release without a rollout correction
     from verl.trainer.ppo import rollout_corr_helper as helper
     verls = helper.compute_rollout_correction_and_rejection_mask
     if getattr(verls, "is_of_gdpo", False) or not knows(
