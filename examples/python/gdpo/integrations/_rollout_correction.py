@@ -52,12 +52,13 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
     """
     arrays = {"old_logp": old_log_prob.detach(), "rollout_logp": rollout_log_prob.detach(),
               "mask": response_mask}
-    weights, raw, of = None, None, "tokens"
+    weights, raw, mean, of = None, None, None, "tokens"
     if rollout_is is not None and rollout_is_threshold is not None:
         lines, of = _weight_lines(rollout_is, rollout_is_threshold)
         weights = raw = _at_tokens(prepare(lines, **arrays).weights, response_mask)
         if rollout_is_batch_normalize:
-            weights = _normalized(raw, response_mask, of)
+            mean = _mean_weight(raw, response_mask, of)
+            weights = _normalized(raw, mean, response_mask, of)
     kept = {name: prepare([f"{line} reach=mask"], **arrays).mask != 0
             for name, line in _rejection_lines(rollout_rs, rollout_rs_threshold).items()}
     mask = response_mask.clone()
@@ -66,7 +67,7 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
     if not len(response_mask):
         return Correction(weights, mask, {})
     return Correction(weights, mask, {
-        **_report(raw, weights, response_mask, arrays, of, rollout_is_threshold),
+        **_report(raw, mean, arrays, of, rollout_is_threshold),
         **_log_of_rejections(kept, mask, response_mask)})
 
 
@@ -155,16 +156,15 @@ def _at_tokens(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask != 0, values, torch.zeros_like(values))
 
 
-def _normalized(weights: torch.Tensor, mask: torch.Tensor, of: str) -> torch.Tensor:
-    """Weights divided by their mean over the batch of all ranks."""
-    if not _has_ranks():
-        if _mean_weight(weights, mask, of) <= 1e-8:
-            return weights
-        shape = torch.zeros_like(weights)
-        return _at_tokens(prepare(f"mean_one of={of}", old_logp=shape, mask=mask,
-                                  weights=weights).weights, mask)
-    mean = _mean_weight(weights, mask, of)
-    return weights / mean if mean > 1e-8 else weights
+def _normalized(weights: torch.Tensor, mean: float, mask: torch.Tensor, of: str) -> torch.Tensor:
+    """Weights divided by their mean, which the library takes of the batch, and not of all ranks."""
+    if mean <= 1e-8:
+        return weights
+    if _has_ranks():
+        return weights / mean
+    divided = prepare(f"mean_one of={of}", old_logp=torch.zeros_like(weights), mask=mask,
+                      weights=weights).weights
+    return _at_tokens(divided, mask)
 
 
 def _has_ranks() -> bool:
@@ -186,19 +186,19 @@ def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return _at_tokens(values, mask).sum() / ((mask != 0).sum() + 1e-8)
 
 
-def _report(raw: Optional[torch.Tensor], weights: Optional[torch.Tensor], mask: torch.Tensor,
-            arrays: Dict[str, torch.Tensor], of: str, threshold: Union[str, float, None]
-            ) -> Dict[str, float]:
+def _report(raw: Optional[torch.Tensor], mean: Optional[float], arrays: Dict[str, torch.Tensor],
+            of: str, threshold: Union[str, float, None]) -> Dict[str, float]:
     """The report of the library under verl's keys, of the weights before they are normalized."""
-    low, high = _bounds("rollout_is_threshold", 2.0 if threshold is None else threshold)
-    low = 1 / high if low is None else low
+    low, high = _bounds("rollout_is_threshold", 2.0 if raw is None else threshold)
+    low = min(1 / high, high) if low is None else low
     keys = "verl_sequence" if of == "rows" else "verl"
     log = mismatch(keys=keys, weights=raw, token_low=low, token_high=high, row_low=low,
                    row_high=high, **arrays).to_dict(keys)
     if raw is not None and isinstance(threshold, str) and "_" in threshold:
-        log["rollout_corr/rollout_is_oob_ratio"] = _mean((raw == 0).to(raw.dtype), mask).item()
-    if weights is not raw:
-        log["rollout_corr/rollout_is_batch_norm_factor"] = _mean_weight(raw, mask, of)
+        zeros = _mean((raw == 0).to(raw.dtype), arrays["mask"])
+        log["rollout_corr/rollout_is_oob_ratio"] = zeros.item()
+    if mean is not None:
+        log["rollout_corr/rollout_is_batch_norm_factor"] = mean if mean > 1e-8 else 1.0
     return log
 
 

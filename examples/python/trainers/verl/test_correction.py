@@ -363,7 +363,7 @@ def test_the_mean_of_all_ranks(monkeypatch, kind):
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda total: sent.append(total.clone()))
     for half in halves:
         plugin.rollout_correction(*half, **options)
-    sums = sent[0] + sent[2]  # the metrics ask for the mean again
+    sums = sent[0] + sent[1]
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda total: total.copy_(sums))
     got = torch.cat([plugin.rollout_correction(*half, **options).weights for half in halves])
     torch.testing.assert_close(got, whole, rtol=1e-6, atol=0)
@@ -378,6 +378,28 @@ def test_a_batch_of_nothing():
             rollout_rs="token_k2", rollout_rs_threshold=1)
         assert ours.weights.shape == ours.mask.shape == shape
         assert not ours.weights.any() and not ours.mask.any()
+
+
+def test_a_threshold_below_1():
+    batch = Batch(2)
+    ours = plugin.rollout_correction(batch.logp, batch.rollout, batch.mask, rollout_is="token",
+                                     rollout_is_threshold=0.9)
+    ratio = (batch.logp - batch.rollout).exp().clamp(max=0.9)
+    torch.testing.assert_close(ours.weights, torch.where(batch.mask != 0, ratio, 0.0), rtol=1e-6,
+                               atol=0)
+
+
+@pytest.mark.parametrize("drift", [-25.0, -10.0])
+def test_a_mean_of_nearly_0_divides_nothing(drift):
+    """As in verl, whose smallest weight is e^-20."""
+    logp, zeros, mask = torch.full((2, 3), drift), torch.zeros(2, 3), torch.ones(2, 3)
+    options = {"rollout_is": "token", "rollout_is_batch_normalize": True}
+    theirs, _, metrics = helper.compute_rollout_correction_and_rejection_mask(
+        logp, zeros, mask, **options)
+    ours = plugin.rollout_correction(logp, zeros, mask, **options)
+    torch.testing.assert_close(ours.weights, theirs.batch["rollout_is_weights"], rtol=1e-6, atol=0)
+    name = "rollout_corr/rollout_is_batch_norm_factor"
+    assert ours.metrics[name] == pytest.approx(metrics[name], rel=1e-6)
 
 
 @pytest.mark.parametrize("options, message", [
