@@ -578,10 +578,6 @@ inline std::vector<Named> named() {
   const Bounds ends{-20, 20}, cut{-10, 10}, none;
   const Ratio clip, dapo{0.2, 0.28}, narrow{3e-4, 4e-4}, dual{0.2, 0.2, off, 3};
   const auto sequence = [](const Settings& s) { return at_level(Level::Sequence, s); };
-  const auto of_old = [](Settings s) {  // the KL term of KL-Cov
-    s.kl[0].estimator = Estimator::Abs, s.kl[0].against = Against::Old;
-    return s;
-  };
   const auto swift = [&](A aggregate, Over over) {
     return bounded_kl(settings_of(clip, 0.04, aggregate, over), ends, cut);
   };
@@ -606,6 +602,17 @@ inline std::vector<Named> named() {
   Settings slime = cispo(0.8, 1.2, 0, A::SeqMeanTokenMean, given);
   slime.kl[0].estimator = Estimator::K1;
   const auto mean = A::SeqMeanTokenMean, norm = A::SeqMeanTokenSumNorm, token_mean = A::TokenMean;
+  const auto with_kl = [](Settings s, Estimator estimator, Rule rule, Against against) {
+    s.kl[0].estimator = estimator, s.kl[0].rule = rule, s.kl[0].against = against;
+    return s;
+  };
+  const auto nemo_rl = [&](const Settings& s) {
+    return with_kl(bounded_kl(s, ends, cut), Estimator::K3, Rule::ScoreFunction, Against::Ref);
+  };
+  const Ratio unclipped{1, off};
+  const Settings prime_rl = with_kl(settings_of(unclipped, 2e-3, token_mean, given), Estimator::K2,
+                                    Rule::Direct, Against::Rollout);
+  const Settings dppo = clamped(bounded_kl(cispo(0, 3, 0, token_mean, tokens), ends, cut));
   return {
       {"grpo", settings_of(clip, 0.04, mean)},
       {"dapo", settings_of(dapo, 0, token_mean, tokens)},
@@ -624,7 +631,12 @@ inline std::vector<Named> named() {
       {"verl::v0_9_0::gspo", gspo_of_rows},
       {"verl::cispo", clamped(bounded_kl(cispo(0.8, 1.2, 0, token_mean, tokens), ends, cut))},
       {"verl::clip_cov", bounded_kl(settings_of(clip, 0, token_mean, tokens), ends, cut)},
-      {"verl::kl_cov", of_old(settings_of(Ratio{off, off}, 0.1, token_mean, tokens))},
+      {"verl::kl_cov", with_kl(settings_of(unclipped, 0.1, token_mean, tokens), Estimator::Abs,
+                               Rule::Direct, Against::Old)},
+      {"verl::dppo_tv", dppo},
+      {"verl::dppo_kl", dppo},
+      {"verl::gpg", bounded_kl(settings_of(Reinforce{}, 0, token_mean, tokens), ends, cut)},
+      {"verl::reinforce", bounded_kl(settings_of(Reinforce{}, 0, token_mean, tokens), ends, cut)},
       {"nvlabs::trl_grpo", settings_of(clip, 0.04, mean)},
       {"nvlabs::trl_bnpo", settings_of(clip, 0.04, token_mean, tokens)},
       {"nvlabs::trl_dr_grpo", settings_of(clip, 0.04, norm)},
@@ -640,7 +652,11 @@ inline std::vector<Named> named() {
        bounded_kl(settings_of(Ratio{0.2, 0.272}, 0.05, token_mean, given), {-40, 40}, none)},
       {"open_instruct::cispo",
        bounded_kl(cispo(0, 1.272, 0.05, token_mean, given), {-40, 40}, none)},
-      {"nemo_rl::cispo", bounded_kl(cispo(0.8, 1.2, 0.01, token_mean, tokens), ends, cut)},
+      {"nemo_rl::clipped_pg", nemo_rl(settings_of(clip, 0.01, token_mean, tokens))},
+      {"nemo_rl::reinforce", nemo_rl(settings_of(Reinforce{}, 0.01, token_mean, tokens))},
+      {"nemo_rl::cispo", nemo_rl(cispo(0.8, 1.2, 0.01, token_mean, tokens))},
+      {"slime::policy_loss",
+       with_kl(settings_of(clip, 0, mean, given), Estimator::K1, Rule::Direct, Against::Ref)},
       {"slime::cispo", slime},
       {"liger::grpo", settings_of(clip, 0.04, mean)},
       {"liger::bnpo", settings_of(clip, 0.04, token_mean, tokens)},
@@ -657,7 +673,12 @@ inline std::vector<Named> named() {
       {"skyrl::gspo", skyrl_gspo},
       {"skyrl::cispo", clamped(cispo(1, 6, 0, A::TokenSum, Over::Rows))},
       {"skyrl::clip_cov", settings_of(clip, 0, A::TokenSum)},
-      {"skyrl::kl_cov", of_old(settings_of(Ratio{off, off}, 1, A::TokenSum))},
+      {"skyrl::kl_cov",
+       with_kl(settings_of(unclipped, 1, A::TokenSum), Estimator::Abs, Rule::Direct, Against::Old)},
+      {"skyrl::rollout_is", clamped(cispo(0, off, 0, A::TokenSum, Over::Rows))},
+      {"skyrl::dppo", clamped(settings_of(unclipped, 0, A::TokenSum))},
+      {"prime_rl::default", prime_rl},
+      {"prime_rl::ipo", prime_rl},
       {"trinity::ppo", clamped(with_eps(settings_of(dual, 0, token_mean, tokens)))},
       {"trinity::gspo", trinity_gspo},
       {"trinity::cispo", with_eps(cispo(0, 1.28, 0, token_mean, tokens))},

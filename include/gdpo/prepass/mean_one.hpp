@@ -26,7 +26,8 @@ GDPO_DATA_INLINE constexpr auto enumerators(MeanOf) {
 /// set. Where the mean is 0 or not finite, nothing is divided.
 ///
 /// The mean is that of the batch given to prepare(), summed row by row in double. verl's
-/// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows, count_eps 1e-8.
+/// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows, count_eps
+/// 1e-8.
 struct MeanOne {
   MeanOf of = MeanOf::Tokens;      ///< What the mean is a mean of.
   Reach reach = Reach::Surrogate;  ///< What is divided: the surrogate's weights, or the KL's too.

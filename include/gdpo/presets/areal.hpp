@@ -57,8 +57,8 @@ inline constexpr prepass::MaskedImportance token_mask_kl_k2 =
 /// metric="kl_k3" of a token: k3 of behavior - old.
 inline constexpr prepass::MaskedImportance token_mask_kl_k3 =
     detail::by_token(prepass::Estimator::ReverseK3, -math::infinity, 0.1);
-/// level="sequence", action="mask", metric="ratio": the geometric mean of the ratios of the row, and
-/// 0 where it is above 5.
+/// level="sequence", action="mask", metric="ratio": the geometric mean of the ratios of the row,
+/// and 0 where it is above 5.
 inline constexpr prepass::MaskedImportance sequence_mask_ratio =
     detail::by_row(prepass::Estimator::Ratio, -math::infinity, 5);
 /// metric="kl_k1" of a row: the ratio of each token, and 0 in rows outside; `min` as of a token.

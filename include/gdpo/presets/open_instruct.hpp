@@ -52,7 +52,8 @@ inline constexpr prepass::MaskedImportance rho_mask =
     presets::masked(rho, presets::gate(prepass::Estimator::Ratio, prepass::Statistic::Token, 0.5, 2,
                                        Reach::Surrogate, {-10, 10}));
 /// use_rho_correction=True with rho_mask_tv_divergence and rho_mask_upper_bound=0.1 (VACO): `rho`,
-/// and 0 at tokens that the update pushes further away, in rows whose mean |ratio - 1| is above 0.1.
+/// and 0 at tokens that the update pushes further away, in rows whose mean |ratio - 1| is above
+/// 0.1.
 inline constexpr prepass::MaskedImportance rho_tv = [] {
   prepass::Gate gate =
       presets::gate(prepass::Estimator::RatioDeviation, prepass::Statistic::SequenceMean,

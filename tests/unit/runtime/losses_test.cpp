@@ -49,7 +49,7 @@ Settings named(const std::string& name) {
 /// read.
 struct Batch {
   static constexpr int rows = 5, width = 7;
-  std::vector<double> logp, old, ref, advantages;
+  std::vector<double> logp, old, ref, rollout, advantages;
   std::vector<int> mask, offsets;
   gdpo::TokenBatch<double> batch;
   std::vector<double> gradient = std::vector<double>(rows * width);
@@ -64,13 +64,15 @@ struct Batch {
         logp.push_back(-2 * random.uniform());
         old.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
         ref.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
+        rollout.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
         mask.push_back(i != 2 && random.chance(0.8));
       }
     }
     offsets.push_back(rows * width);
     batch.logp = gdpo::view(logp.data(), rows, width),
     batch.old_logp = gdpo::view(old.data(), rows, width);
-    batch.ref_logp = gdpo::view(ref.data(), rows, width),
+    batch.ref_logp = gdpo::view(ref.data(), rows, width);
+    batch.rollout_logp = gdpo::view(rollout.data(), rows, width);
     batch.mask = gdpo::view(mask.data(), rows, width);
     batch.advantages = gdpo::view(advantages);
   }
@@ -143,11 +145,12 @@ TEST_CASE("every loss by name gives the numbers of the oracle", "[runtime][loss]
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       Random random(seed);
       loss_product::Data data = loss_product::random_tokens(random, 4, 6, 0.5);
-      if (data.old_logp.empty() && line.settings.kl[0].against == naive_loss::Against::Old)
-        data.old_logp = data.logp;  // the KL term needs it
       naive_loss::Counts counts = naive_loss::count(data);
       if (counts.tokens == 0) continue;
       counts.given = 24;
+      // Arrays that are optional but for a KL term against them.
+      for (auto* other : {&data.old_logp, &data.rollout_logp})
+        if (other->empty()) *other = data.ref_logp.empty() ? data.logp : data.ref_logp;
       Settings s = line.settings;
       if (s.aggregate == naive_loss::Aggregate::SeqMeanTokenSumNorm) s.constant = 16;
       const gdpo::Normalizer normalizer = loss_product::normalizer_of(counts);
@@ -371,7 +374,7 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   // Packed tokens have no padded width.
   batch.batch.logp = gdpo::view(batch.logp), batch.batch.old_logp = gdpo::view(batch.old);
   batch.batch.ref_logp = gdpo::view(batch.ref), batch.batch.mask = gdpo::view(batch.mask);
-  batch.batch.offsets = gdpo::view(batch.offsets);
+  batch.batch.offsets = gdpo::view(batch.offsets), batch.batch.rollout_logp = {};
   set(runtime::aggregate("seq-mean-token-sum-norm"));
   CHECK(error(batch.count()) ==
         "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: a "
