@@ -50,7 +50,7 @@ constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statist
 /// The bounds 0.5 and 2 of a ratio, in nats.
 inline constexpr Bounds half_to_twice{-0.69314718055994531, 0.69314718055994531};
 /// The bounds 0.999 and 1.001 of a ratio, in nats.
-inline constexpr Bounds per_mille{-0.0010005003335835335, 0.00099950033308353317};
+inline constexpr Bounds per_mille{-0.0010005003335835344, 0.0009995003330834232};
 
 }  // namespace presets
 GDPO_END_NAMESPACE
