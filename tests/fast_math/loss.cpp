@@ -339,8 +339,13 @@ void prepasses() {
   weights("a gate", gate, {0, 1, 0, 0, 1, 1});
   gate.estimator = prepass::Estimator::K3;
   weights("a gate on K3", gate, {0, 0, 0, 0, 0, 0});
+  gate.min = -0.1, gate.max = 0.1;
+  gate.estimator = prepass::Estimator::ProbabilityGain;
+  weights("a gate on p - q", gate, {0, 1, 0, 0, 1, 1});
+  gate.estimator = prepass::Estimator::BinaryKl;
+  weights("a gate on the binary KL", gate, {0, 1, 0, 0, 1, 1});
   gate.estimator = prepass::Estimator::RatioDeviation;
-  gate.min = -1;
+  gate.min = -1, gate.max = 2;
   gate.statistic = prepass::Statistic::SequenceMax;
   weights("the largest, with NaN", gate, {0, 0, 0, 1, 1, 1});
   gate = {};
