@@ -2,12 +2,14 @@
 // PrepassMemory: nothing is allocated after the first call of a shape, and the bits do not depend
 // on what the memory served before.
 #include <deque>
+#include <gdpo/cuda/prepass/device_prepare.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/host_only.hpp"
 #include "support/tolerance.hpp"
 
 namespace memory_test {
@@ -96,6 +98,25 @@ TEST_CASE("prepare: nothing is allocated after the first call with a shape",
       CHECK(after == first);
     }
   }
+}
+
+TEST_CASE("prepare on a device: nothing of the host is allocated after the first call",
+          "[prepass][workspace]") {
+  const Input input(1, 12, 33, false);
+  const HostOnly device;
+  gdpo::cuda::PrepassMemory memory{unused_scratch().data, unused_scratch().bytes};
+  prepass::Importance of_groups;
+  of_groups.statistic = prepass::Statistic::GroupMean, of_groups.groups = input.overlong.truncated;
+  const auto run = [&] {
+    gdpo::prepare(device, input.batch, memory, input.overlong, input.gate, input.importance,
+                  input.top, of_groups, prepass::MeanOne{}, prepass::SecondMoment{},
+                  prepass::Covariance{}, prepass::FutureKl{});
+  };
+  run();
+  const long first = counted::allocations;
+  for (int k = 0; k < 5; ++k) run();
+  const long after = counted::allocations;
+  CHECK(after == first);
 }
 
 TEST_CASE("prepare: the same bits, whatever the memory served before", "[prepass][workspace]") {

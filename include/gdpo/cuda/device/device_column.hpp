@@ -7,7 +7,7 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-inline void check_stored(const char* function, const std::string& name, StoredAs type) {
+inline void check_stored(const char* function, const contract::Text& name, StoredAs type) {
   if (type != StoredAs::Other) return;
   contract::fail(function, name, "an array of a class",
                  "numbers that a device can read: float, double, 16-bit floats or integers "

@@ -20,7 +20,8 @@ struct DeviceShape {
   unsigned rows_a_group = 0;
 
   DeviceShape() = default;
-  DeviceShape(const char* function, const std::string& name, const gdpo::detail::TokenShape& shape)
+  DeviceShape(const char* function, const contract::Text& name,
+              const gdpo::detail::TokenShape& shape)
       : step(shape.step()) {
     index_t rows = 0;
     if (shape.rank == 1) {
