@@ -48,8 +48,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       weights so far by their mean. `groups` (rows) has equal numbers for the rows of a group, for
       statistics over groups.
     mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
-    The arrays are those of PolicyLoss; none gets a gradient. Those of a device are copied to the
-    CPU, and what comes of them back, which waits for the device.
+    The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the
+    current stream, and nothing waits; packed tokens then need an array besides `offsets`.
 
     Call it before count. Errors: ValueError for unknown names, missing arrays and shapes that do
     not fit.
@@ -66,10 +66,5 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "truncated": truncated})
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})
-    tensors = [tensor for tensor in (degenerate, groups, *arrays) if tensor is not None]
-    device = tensors[0].device if tensors else torch.device("cpu")
-    if device.type != "cpu":  # there are no kernels for devices
-        degenerate, groups, *arrays = (None if t is None else t.cpu()
-                                       for t in (degenerate, groups, *arrays))
     with torch.no_grad(), our_errors():
-        return Prepared(*(t.to(device) for t in ops.prepare(passes, degenerate, groups, *arrays)))
+        return Prepared(*ops.prepare(passes, degenerate, groups, *arrays))

@@ -122,6 +122,27 @@ def test_losses(device, name, layout, dtype):
     assert gradient is False and got[1].shape == (0,)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_prepare(device, layout, dtype):
+    arrays = loss_arrays(layout, dtype)
+    arrays["truncated"] = torch.arange(6) % 2
+    if layout == "rank 3":
+        arrays["truncated"] = arrays["truncated"].reshape(2, 3)
+    degenerate, groups = torch.arange(6) % 3, torch.arange(6) // 2
+    lines = [f"{name} 0.7" if name == "top_entropy" else name for name in gdpo.prepasses()]
+    lines += ["gate estimator=k2 statistic=segment_mean max=0.1", "mean_one of=rows",
+              "importance statistic=group_mean", "covariance pick=top share=0.1 keep=picked"]
+    together = [["trl::sequence_truncate", "mean_one", "overlong", "top_entropy 0.5"], [],
+                ["overlong", "areal::m2po", "verl::clip_cov", "trl::token_truncate"]]
+    for passes in [[line] for line in lines] + together:
+        want = cpu.prepare(passes, degenerate, groups, *listed(arrays))
+        got = device.call("prepare", passes, degenerate, groups, *listed(arrays))
+        assert torch.equal(got[0], want[0]), passes
+        for one, other in zip(got[1:], want[1:]):
+            same_bits(one, other)
+
+
 @pytest.mark.parametrize("setting", ["sequence", "sequence_token", "token kl=k1+ kl.against=old",
                                      "token kl=k2 kl.against=rollout", "token surrogate.dual=1.5",
                                      "sequence level.bounds.lo=-0.1 level.bounds.hi=0.1"])
@@ -439,7 +460,7 @@ def test_cuda_counts_of_the_cpu():
 
 @needs_cuda
 def test_cuda_what_is_computed_on_the_cpu():
-    """Report, constraints and pre-passes: the numbers of the CPU, tensors on the device."""
+    """Report and constraints: the numbers of the CPU, tensors on the device."""
     rewards = torch.randn(8, 2)
     constraint = [(1, 0.5, 0.1, 1.0, "at_least")]
     for constraints in ((), constraint):
@@ -447,9 +468,16 @@ def test_cuda_what_is_computed_on_the_cpu():
         got = gdpo.advantages(rewards.cuda(), group_size=4, constraints=constraints, report=True)
         assert got.advantages.is_cuda and torch.equal(got.advantages.cpu(), want.advantages)
         assert got.report.to_dict() == want.report.to_dict()
+
+
+@needs_cuda
+def test_cuda_prepare_does_not_wait():
     arrays = loss_arrays("padded", torch.float32)
-    given = {name: arrays[name] for name in ("old_logp", "rollout_logp", "mask")}
-    want = gdpo.prepare("trl::token_truncate", **given)
-    got = gdpo.prepare("trl::token_truncate", **{n: a.cuda() for n, a in given.items()})
-    for one, other in zip(got, want):
-        assert one.is_cuda and torch.equal(one.cpu(), other)
+    given = {name: arrays[name].cuda() for name in ("old_logp", "rollout_logp", "mask")}
+    gdpo.prepare("trl::token_truncate", **given)  # loads the kernels
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        prepared = gdpo.prepare(["trl::sequence_truncate", "areal::m2po"], **given)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(tensor.is_cuda for tensor in prepared)

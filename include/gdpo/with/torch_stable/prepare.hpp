@@ -64,7 +64,7 @@ void bind_columns(Pass& pass, const PrepassColumns& columns) {
 /// Adds the pre-passes of that line to `chosen`, the parts of a chain one by one. A line is
 /// "overlong", "degenerate_groups", "top_entropy" followed by a blank and the quantile, or one of
 /// runtime::prepass; settings may follow.
-inline void add_prepass(const std::string& line, const PrepassColumns& columns, double& threshold,
+inline void add_prepass(const std::string& line, const PrepassColumns& columns,
                         std::vector<AnyPrepass>& chosen) {
   constexpr const char* function = "gdpo::prepare";
   runtime::detail::Words next{line};
@@ -78,7 +78,7 @@ inline void add_prepass(const std::string& line, const PrepassColumns& columns, 
           const auto add = [&](auto& part) {
             bind_columns(part, columns);
             AnyPrepass any;
-            any.chosen = part, any.reach = part.reach, any.entropy_threshold = &threshold;
+            any.chosen = part, any.reach = part.reach;
             chosen.push_back(any);
           };
           (add(parts), ...);
@@ -101,6 +101,24 @@ inline void add_prepass(const std::string& line, const PrepassColumns& columns, 
   }
 }
 
+/// The pre-passes of all lines, filled up to the most that there may be with some that are off.
+constexpr std::size_t most_prepasses = 12;
+inline std::vector<AnyPrepass> prepasses_of(const std::vector<std::string>& lines,
+                                            const PrepassColumns& columns) {
+  std::vector<AnyPrepass> any;
+  for (const std::string& line : lines) add_prepass(line, columns, any);
+  if (any.size() > most_prepasses) {
+    contract::fail("gdpo::prepare", "passes", contract::text(static_cast<index_t>(any.size())),
+                   "at most 12 pre-passes, a chain being as many as it has parts");
+  }
+  any.resize(most_prepasses);
+  return any;
+}
+
+inline bool is_of_doubles(const Array& array) {
+  return array && array->scalar_type() == ScalarType::Double;
+}
+
 template <class S>
 std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::string>& passes,
                                                       const Array& degenerate, const Array& groups,
@@ -109,19 +127,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
   const PrepassColumns columns{batch.truncated, column(function, "degenerate", degenerate),
                                column(function, "groups", groups)};
+  std::vector<AnyPrepass> any = prepasses_of(passes, columns);
   double threshold = math::infinity;
-  std::vector<AnyPrepass> any;
-  for (const std::string& line : passes) add_prepass(line, columns, threshold, any);
-  constexpr std::size_t most = 12;
-  if (any.size() > most) {
-    contract::fail(function, "passes", contract::text(static_cast<index_t>(any.size())),
-                   "at most 12 pre-passes, a chain being as many as it has parts");
-  }
-  any.resize(most);
+  for (AnyPrepass& pass : any) pass.entropy_threshold = &threshold;
   PrepassMemory<S> memory;
   const TokenBatch<S> prepared =
       std::apply([&](const auto&... pass) { return gdpo::prepare(batch, memory, pass...); },
-                 as_tuple<most>(any));
+                 as_tuple<most_prepasses>(any));
 
   // The arrays in the shape of the batch, dense, and all 1 where nothing has been decided.
   const gdpo::detail::TokenLayout layout =
@@ -178,11 +190,9 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std:
                                                           const Array& degenerate,
                                                           const Array& groups,
                                                           GDPO_TORCH_PARAMETERS) {
-  const auto is_double = [](const Array& array) {
-    return array && array->scalar_type() == ScalarType::Double;
-  };
-  const auto run = is_double(logp) || is_double(old_logp) ? detail::prepare_of<double>
-                                                          : detail::prepare_of<float>;
+  const auto run = detail::is_of_doubles(logp) || detail::is_of_doubles(old_logp)
+                       ? detail::prepare_of<double>
+                       : detail::prepare_of<float>;
   return run(passes, degenerate, groups, GDPO_TORCH_NAMES);
 }
 

@@ -1,0 +1,106 @@
+#pragma once
+// The operator of pre-passes for tensors of a device.
+#include <gdpo/cuda/prepass/device_prepare.hpp>
+#include <gdpo/with/torch_stable/device/memory.hpp>
+#include <gdpo/with/torch_stable/prepare.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+namespace detail {
+
+/// Writes what has been decided at a token: its mask and weights, 1 where it is masked.
+template <class S>
+struct WriteDecision {
+  unsigned char* mask;
+  S *weights, *kl_weights;
+  GDPO_INLINE void operator()(const cuda::detail::DeviceBatch<S>& batch,
+                              const gdpo::detail::RowSpan& span, index_t t) const {
+    const index_t k = span.begin + t;
+    const bool valid = batch.valid(span, t);
+    mask[k] = valid;
+    weights[k] = valid && batch.weights ? batch.at(batch.weights, span, t) : S(1);
+    kl_weights[k] = valid && batch.kl_weights ? batch.at(batch.kl_weights, span, t) : S(1);
+  }
+};
+/// Copies the threshold of the entropies.
+struct WriteThreshold {
+  const PrepassFindings* source;
+  double* out;
+  GDPO_INLINE void operator()(index_t) const { *out = source->entropy_threshold; }
+};
+
+template <class Queue, class S>
+std::tuple<Tensor, Tensor, Tensor, Tensor> device_prepare_of(const Tensor& first,
+                                                             const std::vector<std::string>& passes,
+                                                             const Array& degenerate,
+                                                             const Array& groups,
+                                                             GDPO_TORCH_PARAMETERS) {
+  constexpr const char* function = "gdpo::prepare";
+  const Call call = call_on(function, first);
+  const Queue queue(call);
+  const auto& on = queue.on();
+  const TokenBatch<S> batch = batch_of<S>(call, GDPO_TORCH_NAMES);
+  const std::vector<AnyPrepass> any = prepasses_of(
+      passes,
+      {batch.truncated, column(call, "degenerate", degenerate), column(call, "groups", groups)});
+  const Tensor block = new_memory(call, cuda::prepass_bytes(batch));
+  cuda::PrepassMemory memory{block.mutable_data_ptr(), static_cast<std::size_t>(block.numel())};
+  const TokenBatch<S> prepared =
+      std::apply([&](const auto&... pass) { return gdpo::prepare(on, batch, memory, pass...); },
+                 as_tuple<most_prepasses>(any));
+
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
+  const std::vector<std::int64_t> size(layout.shape.extent,
+                                       layout.shape.extent + layout.shape.rank);
+  const Tensor to_mask = new_tensor(call, size, ScalarType::Byte),
+               to_weights = new_tensor(call, size, scalar_type<S>),
+               to_kl_weights = new_tensor(call, size, scalar_type<S>),
+               threshold = new_tensor(call, {}, ScalarType::Double);
+  if (layout.tokens > 0) {
+    cuda::detail::launch_tokens(
+        on,
+        cuda::detail::DeviceBatch<S>(function, prepared, layout, gdpo::detail::TokenReads::none()),
+        cuda::detail::TokenUnits(layout),
+        WriteDecision<S>{static_cast<unsigned char*>(to_mask.mutable_data_ptr()),
+                         static_cast<S*>(to_weights.mutable_data_ptr()),
+                         static_cast<S*>(to_kl_weights.mutable_data_ptr())});
+  }
+  launch_each(on, 1, WriteThreshold{prepared.prepared.on_device, data_of(threshold)});
+  return {to_mask, to_weights, to_kl_weights, threshold};
+}
+
+}  // namespace detail
+
+namespace device {
+
+/// torch_stable::prepare. Packed tokens need an array of tokens besides the offsets.
+template <class Queue>
+std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string>& passes,
+                                                   const Array& degenerate, const Array& groups,
+                                                   GDPO_TORCH_PARAMETERS) {
+  const Array* first = nullptr;
+#define GDPO_X(name, ...) &name,
+  for (const Array* array : {GDPO_TORCH_ARRAYS(GDPO_X) & offsets, &degenerate, &groups})
+    if (!first && *array) first = array;
+#undef GDPO_X
+  if (!first) {
+    contract::fail("gdpo::prepare", "batch", "no array of tokens and no offsets",
+                   "a mask, offsets or log-probs, which say how many tokens the rows have");
+  }
+  const auto run = detail::is_of_doubles(logp) || detail::is_of_doubles(old_logp)
+                       ? detail::device_prepare_of<Queue, double>
+                       : detail::device_prepare_of<Queue, float>;
+  return run(**first, passes, degenerate, groups, GDPO_TORCH_NAMES);
+}
+
+/// Registers the operator above.
+template <class Queue, class Library>
+void register_prepasses(Library& library) {
+  library.impl("prepare", TORCH_BOX(&prepare<Queue>));
+}
+
+}  // namespace device
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE
