@@ -39,18 +39,5 @@ constexpr prepass::Chain<prepass::Importance, prepass::MeanOne> mean_one(
   return {weight, {prepass::MeanOne{of, Reach::Surrogate, count_eps}, {}}};
 }
 
-/// The rejections of verl's rollout_rs, which unsloth-zoo has too: log ratios clamped to +-20. The
-/// bounds of k1 are natural logarithms of the options' bounds, because those hold for e^k1.
-constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,
-                                  Bounds bounds, Reach reach, prepass::MissingRollout missing) {
-  prepass::Gate pass = gate(estimator, statistic, bounds.lo, bounds.hi, reach, {-20, 20});
-  pass.missing = missing;
-  return pass;
-}
-/// The bounds 0.5 and 2 of a ratio, in nats.
-inline constexpr Bounds half_to_twice{-0.69314718055994531, 0.69314718055994531};
-/// The bounds 0.999 and 1.001 of a ratio, in nats.
-inline constexpr Bounds per_mille{-0.0010005003335835344, 0.0009995003330834232};
-
 }  // namespace presets
 GDPO_END_NAMESPACE

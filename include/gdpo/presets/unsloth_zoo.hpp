@@ -2,6 +2,7 @@
 // The policy losses of unsloth-zoo as presets, and its corrections between sampler and trainer.
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/trl.hpp>
+#include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of unsloth-zoo, grpo_compute_loss: TRL's (presets/trl.hpp, whose notes on the options
@@ -51,45 +52,35 @@ inline constexpr prepass::Gate off_policy_mask = trl::off_policy_mask;
 // What they drop leaves the surrogate and the KL term and still counts.
 
 namespace detail {
-constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,
-                                  Bounds bounds) {
-  return presets::rejection(estimator, statistic, bounds, Reach::SurrogateAndKl,
-                            prepass::MissingRollout::NoDifference);
+/// A rejection of verl's as it acts here.
+constexpr prepass::Gate rejection(prepass::Gate gate) {
+  gate.reach = Reach::SurrogateAndKl;
+  gate.missing = prepass::MissingRollout::NoDifference;
+  return gate;
 }
 }  // namespace detail
-/// rollout_rs="token_k1" with rollout_rs_threshold="0.5_2.0": k1, of a token.
-inline constexpr prepass::Gate token_k1 =
-    detail::rejection(prepass::Estimator::K1, prepass::Statistic::Token, presets::half_to_twice);
-/// rollout_rs="token_k2" with rollout_rs_threshold=0.1: k2, of a token.
-inline constexpr prepass::Gate token_k2 =
-    detail::rejection(prepass::Estimator::K2, prepass::Statistic::Token, {-math::infinity, 0.1});
-/// rollout_rs="token_k3" with rollout_rs_threshold=0.1: k3, of a token.
-inline constexpr prepass::Gate token_k3 =
-    detail::rejection(prepass::Estimator::K3, prepass::Statistic::Token, {-math::infinity, 0.1});
-/// rollout_rs="seq_sum_k1" with rollout_rs_threshold="0.5_2.0": k1, summed over the row.
-inline constexpr prepass::Gate seq_sum_k1 = detail::rejection(
-    prepass::Estimator::K1, prepass::Statistic::SequenceSum, presets::half_to_twice);
-/// rollout_rs="seq_sum_k2" with rollout_rs_threshold=0.1: k2, summed over the row.
-inline constexpr prepass::Gate seq_sum_k2 = detail::rejection(
-    prepass::Estimator::K2, prepass::Statistic::SequenceSum, {-math::infinity, 0.1});
-/// rollout_rs="seq_sum_k3" with rollout_rs_threshold=0.1: k3, summed over the row.
-inline constexpr prepass::Gate seq_sum_k3 = detail::rejection(
-    prepass::Estimator::K3, prepass::Statistic::SequenceSum, {-math::infinity, 0.1});
-/// rollout_rs="seq_mean_k1" with rollout_rs_threshold="0.999_1.001": k1, mean of the row.
-inline constexpr prepass::Gate seq_mean_k1 =
-    detail::rejection(prepass::Estimator::K1, prepass::Statistic::SequenceMean, presets::per_mille);
-/// rollout_rs="seq_mean_k2" with rollout_rs_threshold=0.01: k2, mean of the row.
-inline constexpr prepass::Gate seq_mean_k2 = detail::rejection(
-    prepass::Estimator::K2, prepass::Statistic::SequenceMean, {-math::infinity, 0.01});
-/// rollout_rs="seq_mean_k3" with rollout_rs_threshold=0.01: k3, mean of the row.
-inline constexpr prepass::Gate seq_mean_k3 = detail::rejection(
-    prepass::Estimator::K3, prepass::Statistic::SequenceMean, {-math::infinity, 0.01});
-/// rollout_rs="seq_max_k2" with rollout_rs_threshold=0.1: k2, largest of the row.
-inline constexpr prepass::Gate seq_max_k2 = detail::rejection(
-    prepass::Estimator::K2, prepass::Statistic::SequenceMax, {-math::infinity, 0.1});
-/// rollout_rs="seq_max_k3" with rollout_rs_threshold=0.1: k3, largest of the row.
-inline constexpr prepass::Gate seq_max_k3 = detail::rejection(
-    prepass::Estimator::K3, prepass::Statistic::SequenceMax, {-math::infinity, 0.1});
+/// rollout_rs="token_k1": k1, of a token; the bounds of verl's.
+inline constexpr prepass::Gate token_k1 = detail::rejection(verl::token_k1);
+/// rollout_rs="token_k2": k2, of a token; the bounds of verl's.
+inline constexpr prepass::Gate token_k2 = detail::rejection(verl::token_k2);
+/// rollout_rs="token_k3": k3, of a token; the bounds of verl's.
+inline constexpr prepass::Gate token_k3 = detail::rejection(verl::token_k3);
+/// rollout_rs="seq_sum_k1": k1, summed over the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_sum_k1 = detail::rejection(verl::seq_sum_k1);
+/// rollout_rs="seq_sum_k2": k2, summed over the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_sum_k2 = detail::rejection(verl::seq_sum_k2);
+/// rollout_rs="seq_sum_k3": k3, summed over the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_sum_k3 = detail::rejection(verl::seq_sum_k3);
+/// rollout_rs="seq_mean_k1": k1, mean of the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_mean_k1 = detail::rejection(verl::seq_mean_k1);
+/// rollout_rs="seq_mean_k2": k2, mean of the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_mean_k2 = detail::rejection(verl::seq_mean_k2);
+/// rollout_rs="seq_mean_k3": k3, mean of the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_mean_k3 = detail::rejection(verl::seq_mean_k3);
+/// rollout_rs="seq_max_k2": k2, largest of the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_max_k2 = detail::rejection(verl::seq_max_k2);
+/// rollout_rs="seq_max_k3": k3, largest of the row; the bounds of verl's.
+inline constexpr prepass::Gate seq_max_k3 = detail::rejection(verl::seq_max_k3);
 
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {

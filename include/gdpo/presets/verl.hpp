@@ -206,15 +206,19 @@ inline constexpr auto sequence_is_normalized =
 // bounds. k1 is rollout - old: its bounds hold for the inverse of the ratio.
 
 namespace detail {
+/// Log ratios are clamped to +-20. The bounds of k1 are in nats, because verl's hold for e^k1.
 constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,
                                   Bounds bounds) {
-  return presets::rejection(estimator, statistic, bounds, Reach::Mask,
-                            prepass::MissingRollout::Drop);
+  return presets::gate(estimator, statistic, bounds.lo, bounds.hi, Reach::Mask, {-20, 20});
 }
+/// The bounds 0.5 and 2 of a ratio, in nats.
+inline constexpr Bounds half_to_twice{-0.69314718055994531, 0.69314718055994531};
+/// The bounds 0.999 and 1.001 of a ratio, in nats.
+inline constexpr Bounds per_mille{-0.0010005003335835344, 0.0009995003330834232};
 }  // namespace detail
 /// rollout_rs="token_k1" with rollout_rs_threshold="0.5_2.0": k1, of a token.
 inline constexpr prepass::Gate token_k1 =
-    detail::rejection(prepass::Estimator::K1, prepass::Statistic::Token, presets::half_to_twice);
+    detail::rejection(prepass::Estimator::K1, prepass::Statistic::Token, detail::half_to_twice);
 /// rollout_rs="token_k2" with rollout_rs_threshold=0.1: k2, of a token.
 inline constexpr prepass::Gate token_k2 =
     detail::rejection(prepass::Estimator::K2, prepass::Statistic::Token, {-math::infinity, 0.1});
@@ -223,7 +227,7 @@ inline constexpr prepass::Gate token_k3 =
     detail::rejection(prepass::Estimator::K3, prepass::Statistic::Token, {-math::infinity, 0.1});
 /// rollout_rs="seq_sum_k1" with rollout_rs_threshold="0.5_2.0": k1, summed over the row.
 inline constexpr prepass::Gate seq_sum_k1 = detail::rejection(
-    prepass::Estimator::K1, prepass::Statistic::SequenceSum, presets::half_to_twice);
+    prepass::Estimator::K1, prepass::Statistic::SequenceSum, detail::half_to_twice);
 /// rollout_rs="seq_sum_k2" with rollout_rs_threshold=0.1: k2, summed over the row.
 inline constexpr prepass::Gate seq_sum_k2 = detail::rejection(
     prepass::Estimator::K2, prepass::Statistic::SequenceSum, {-math::infinity, 0.1});
@@ -232,7 +236,7 @@ inline constexpr prepass::Gate seq_sum_k3 = detail::rejection(
     prepass::Estimator::K3, prepass::Statistic::SequenceSum, {-math::infinity, 0.1});
 /// rollout_rs="seq_mean_k1" with rollout_rs_threshold="0.999_1.001": k1, mean of the row.
 inline constexpr prepass::Gate seq_mean_k1 =
-    detail::rejection(prepass::Estimator::K1, prepass::Statistic::SequenceMean, presets::per_mille);
+    detail::rejection(prepass::Estimator::K1, prepass::Statistic::SequenceMean, detail::per_mille);
 /// rollout_rs="seq_mean_k2" with rollout_rs_threshold=0.01: k2, mean of the row.
 inline constexpr prepass::Gate seq_mean_k2 = detail::rejection(
     prepass::Estimator::K2, prepass::Statistic::SequenceMean, {-math::infinity, 0.01});

@@ -39,7 +39,7 @@ auto& columns() {
   return all;
 }
 
-/// Calls prepare(batch, passes...) with the pre-passes of a call, at most four. Returns its message.
+/// Calls prepare(batch, passes...) with the pre-passes of a call, at most four; gives its message.
 template <class Prepare>
 std::string message_of_call(Call& call, const Prepare& prepare) {
   const auto column = [&](const char* name) {  // of a pre-pass
