@@ -15,7 +15,7 @@ class Prepasses {
   explicit Prepasses(const Lines& lines) : line_(lines) {}
 
   void all() {
-    const auto pass = [&](const std::string& name, const auto& p) { on_shapes("libm", name, p); };
+    const auto pass = [&](const std::string& name, const auto& p) { on_shapes("loss", name, p); };
     gdpo::presets::for_each_prepass([&](const auto& preset) { pass(preset.name, preset.value); });
     for (const gdpo::Reach reach :
          {gdpo::Reach::Surrogate, gdpo::Reach::SurrogateAndKl, gdpo::Reach::Mask}) {
@@ -41,10 +41,10 @@ class Prepasses {
         on_shape(shape, "loss", "degenerate_groups" + where, degenerate);
       }
     }
-    on_shapes("libm", "weight_then_mask", gdpo::trl::sequence_mask);
+    on_shapes("loss", "weight_then_mask", gdpo::trl::sequence_mask);
     gdpo::prepass::TopEntropy first;
     first.reach = gdpo::Reach::Mask;
-    on_shapes("libm", "entropy_then_weight", first, gdpo::ms_swift::token_truncate);
+    on_shapes("loss", "entropy_then_weight", first, gdpo::ms_swift::token_truncate);
   }
 
   void gates(const std::string& where, gdpo::Reach reach) {
@@ -55,7 +55,11 @@ class Prepasses {
         {"k1", Estimator::K1},
         {"k2", Estimator::K2},
         {"k3", Estimator::K3},
-        {"total_variation", Estimator::RatioDeviation}};
+        {"ratio_deviation", Estimator::RatioDeviation},
+        {"reverse_k3", Estimator::ReverseK3},
+        {"probability_gain", Estimator::ProbabilityGain},
+        {"binary_total_variation", Estimator::BinaryTotalVariation},
+        {"binary_kl", Estimator::BinaryKl}};
     constexpr std::pair<const char*, Pair> pairs[] = {
         {"mismatch", Pair::Mismatch}, {"update", Pair::Update}, {"drift", Pair::Drift}};
     constexpr std::pair<const char*, Statistic> statistics[] = {{"token", Statistic::Token},
@@ -84,7 +88,7 @@ class Prepasses {
         if (k % 5 == 4) gate.clamp = {-0.03125, 0.03125};
         gate.reach = reach;
         on_shapes(
-            of == Estimator::Ratio ? "libm" : "loss",
+            "loss",
             std::string("gate/") + estimator + "/" + pair + "/" + statistic + "/" + time + where,
             gate);
         ++k;
@@ -97,8 +101,7 @@ class Prepasses {
                     : of == Estimator::RatioDeviation ? 0.015625
                                                       : 0.000244140625;
         tight.reach = reach;
-        on_shapes(of == Estimator::Ratio ? "libm" : "loss",
-                  std::string("gate/") + estimator + "/" + pair + "/tight" + where, tight);
+        on_shapes("loss", std::string("gate/") + estimator + "/" + pair + "/tight" + where, tight);
       }
     }
     const auto sequence = gdpo::prepass::off_policy_sequence_mask(0.0078125, reach);

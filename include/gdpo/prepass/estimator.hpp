@@ -1,6 +1,7 @@
 #pragma once
 // Estimator: how far two policies are apart at one token.
 #include <gdpo/lanes/exp_parts.hpp>
+#include <gdpo/math/log1p.hpp>
 #include <gdpo/prepass/pair.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -53,6 +54,12 @@ GDPO_INLINE double ratio_of(double x) {
                                         : math::exp_bounded(x);
 }
 
+/// log(a / b) of numbers above 0, with the same bits everywhere; infinite where b is 0.
+GDPO_INLINE double log_of_quotient(double a, double b) {
+  if (math::is_zero(b)) return math::infinity;
+  return a < b ? -math::log1p((b - a) / a) : math::log1p((a - b) / b);
+}
+
 /// KL(b || a) of the two outcomes "this token" and "any other", from the log-probs of the token
 /// under a and b, in nats; those above 0 count as 0. Where q is 1 the second part is 0, and where
 /// only p is 1 it is infinite. `eps` is added to both probabilities of the others in the logarithm.
@@ -63,7 +70,7 @@ GDPO_INLINE double binary_kl(double a, double b, double eps) {
   const double first = math::is_zero(q) ? 0.0 : math::mul(q, b - a);
   const double second = math::is_zero(q_other)
                             ? 0.0
-                            : math::mul(q_other, std::log((q_other + eps) / (p_other + eps)));
+                            : math::mul(q_other, log_of_quotient(q_other + eps, p_other + eps));
   return first + second;
 }
 

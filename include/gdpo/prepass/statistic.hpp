@@ -111,7 +111,7 @@ class RunningStatistic {
       case Reduction::Max:
         return largest_;
       case Reduction::LogMeanExp:
-        return math::is_inf(largest_) ? largest_ : largest_ + std::log(sum_ / (n_ + count_eps));
+        return math::is_inf(largest_) ? largest_ : largest_ + log_of_quotient(sum_, n_ + count_eps);
     }
     return sum_;
   }
