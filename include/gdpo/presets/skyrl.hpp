@@ -80,9 +80,9 @@ inline constexpr prepass::Gate dppo_binary_kl =
     presets::outward(prepass::Estimator::SignedBinaryKl, prepass::Pair::Drift, 0.2, 0.2, 1e-8);
 
 // The parts of off_policy_correction, in the order in which SkyRL applies them. What its masks drop
-// leaves the mask; SkyRL has scaled the advantages before, so the counts stay: give prepare() all
-// of them and `aggregate` a count of before. Masks of tokens clamp log ratios to +-20. Where SkyRL
-// has no default (null: off), the bounds here are those that its documentation names.
+// leaves the mask; SkyRL has scaled the advantages before, so the counts stay: give `aggregate` a
+// count of before. Masks of tokens clamp log ratios to +-20. The thresholds of outliers are those
+// that SkyRL suggests; they and the mask of tokens, which has none, are off there unless set.
 
 /// outlier_token_is_threshold_high=100: rows in which the ratio of some token is larger.
 inline constexpr prepass::Gate outlier_token_high =
