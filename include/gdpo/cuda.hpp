@@ -43,6 +43,7 @@
 ///     token_logprobs_backward   and their gradient                 gdpo/logits.hpp
 ///     policy_loss_from_logits   loss and dloss/dlogits at once     gdpo/logits.hpp
 ///     cuda/value/               returns and value losses           gdpo/value.hpp
+///     cuda::mismatch_into       how far engine and trainer are     gdpo/mismatch.hpp
 ///
 /// **Inputs.** Every pointer in a view is memory of the current device. Shapes, units, storage
 /// types and optional arrays are as on the host; groups by id go through `cuda::sorted_groups`. The
@@ -52,7 +53,7 @@
 /// `cuda::prepass_bytes(batch)` bytes.
 ///
 /// **Results.** What a host call returns is written to device memory: counts, `LossResult`,
-/// `cuda::FromLogits`. The same data give the same bits on every run and for every `cuda::Tuning`.
+/// `cuda::FromLogits`, `MismatchReport`. The same data give the same bits on every run and for every `cuda::Tuning`.
 ///
 /// **Cost.** No call allocates, waits or uses another stream, so a CUDA graph can capture each. A
 /// call is one to five launches, advantages_into up to twelve, prepare one to thirty for each
@@ -73,10 +74,12 @@
 #include <gdpo/cuda/logits/device_logprobs.hpp>
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/cuda/loss/device_loss.hpp>
+#include <gdpo/cuda/mismatch/device_mismatch.hpp>
 #include <gdpo/cuda/prepass/device_prepare.hpp>
 #include <gdpo/cuda/value/device_returns.hpp>
 #include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/mismatch.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/value.hpp>

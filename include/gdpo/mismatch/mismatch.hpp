@@ -1,7 +1,7 @@
 #pragma once
 // mismatch: how far the log-probs of the sampling engine are from the trainer's.
-#include <gdpo/mismatch/engine/mismatch_row.hpp>
 #include <gdpo/mismatch/keys.hpp>
+#include <gdpo/mismatch/shared/mismatch_row.hpp>
 #include <gdpo/tokens/token_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -23,16 +23,7 @@ MismatchReport mismatch(const TokenBatch<S>& batch, const MismatchSettings& sett
   constexpr const char* function = "gdpo::mismatch";
   detail::check_fields(function, "settings", settings);
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
-  if (!batch.rollout_logp && layout.tokens > 0) {
-    contract::fail(function, "batch.rollout_logp", "no array", "the sampling policy's log-probs");
-  }
-  if (!batch.old_logp && !batch.logp && layout.tokens > 0) {
-    contract::fail(function, "batch.old_logp, batch.logp", "neither",
-                   "one of them, to compare with rollout_logp");
-  }
-  TokenBatch<S> read;  // the arrays that a row needs
-  read.old_logp = batch.old_logp ? batch.old_logp : batch.logp;
-  read.rollout_logp = batch.rollout_logp, read.weights = batch.weights, read.mask = batch.mask;
+  const TokenBatch<S> read = detail::mismatch_arrays(function, batch, layout.tokens > 0);
   detail::RowScratch<S> scratch;
   scratch.reserve(layout.longest);
   const bool converts = batch.completion_mask && !batch.completion_mask.in_place();
@@ -54,9 +45,10 @@ MismatchReport mismatch(const TokenBatch<S>& batch, const MismatchSettings& sett
         masked += completion && completion[t] != 0;
         continue;
       }
-      sums.token(settings, first_row + i, t, static_cast<double>(row.old_logp[t]),
-                 static_cast<double>(row.rollout_logp[t]),
-                 row.weights ? static_cast<double>(row.weights[t]) : 1.0, row.weights != nullptr);
+      sums.token(
+          {settings, static_cast<double>(row.old_logp[t]), static_cast<double>(row.rollout_logp[t]),
+           row.weights ? static_cast<double>(row.weights[t]) : 1.0, row.weights != nullptr},
+          first_row + i, t);
     }
     sums.finish(settings, first_row + i, masked);
     detail::add_mismatch(report, sums);

@@ -6,7 +6,7 @@
 
 // The lists. A report has a member for each line of the first three: merge(), ranks, equality and
 // tests walk them. To add a number, write its line, and the statement that computes it
-// (mismatch/engine/mismatch_row.hpp).
+// (mismatch/shared/mismatch_row.hpp).
 //
 // "Scored" are the valid tokens whose two log-probs are finite; all means over tokens are over
 // them. "Rows that count" are those with a scored token; with MismatchSettings::empty_rows all.
@@ -42,21 +42,29 @@
 /// Sums: member, term. In the row they are doubles, added in the order of the tokens; the report
 /// adds the rows exactly. Those of ratios and weights are of distances from 1, so that nothing
 /// cancels where the policies agree.
-#define GDPO_MISMATCH_SUMS(X)                                                    \
-  X(log_ratio, "x at each scored token")                                         \
-  X(abs_log_ratio, "|x|")                                                        \
-  X(k3, "e^x - 1 - x")                                                           \
-  X(reverse_k1, "e^clamp(x) x")                                                  \
-  X(reverse_k3, "e^-x - 1 + x")                                                  \
-  X(js, "log cosh(x / 2), an estimate of the Jensen-Shannon divergence")         \
-  X(prob_factor, "e^|x|")                                                        \
-  X(prob_distance, "|e^o - e^q|")                                                \
-  X(ratio, "r - 1 with r = e^clamp(x)")                                          \
-  X(ratio_square, "(r - 1)^2")                                                   \
-  X(weight, "w - 1")                                                             \
-  X(weight_square, "(w - 1)^2")                                                  \
-  X(bounded_weight, "v - 1 with v = w cut to token_low .. token_high")           \
-  X(bounded_weight_square, "(v - 1)^2")                                          \
+#define GDPO_MISMATCH_SUMS(X) \
+  GDPO_MISMATCH_TOKEN_SUMS(X) \
+  GDPO_MISMATCH_ROW_SUMS(X)
+
+/// Those of tokens.
+#define GDPO_MISMATCH_TOKEN_SUMS(X)                                      \
+  X(log_ratio, "x at each scored token")                                 \
+  X(abs_log_ratio, "|x|")                                                \
+  X(k3, "e^x - 1 - x")                                                   \
+  X(reverse_k1, "e^clamp(x) x")                                          \
+  X(reverse_k3, "e^-x - 1 + x")                                          \
+  X(js, "log cosh(x / 2), an estimate of the Jensen-Shannon divergence") \
+  X(prob_factor, "e^|x|")                                                \
+  X(prob_distance, "|e^o - e^q|")                                        \
+  X(ratio, "r - 1 with r = e^clamp(x)")                                  \
+  X(ratio_square, "(r - 1)^2")                                           \
+  X(weight, "w - 1")                                                     \
+  X(weight_square, "(w - 1)^2")                                          \
+  X(bounded_weight, "v - 1 with v = w cut to token_low .. token_high")   \
+  X(bounded_weight_square, "(v - 1)^2")
+
+/// Those of rows.
+#define GDPO_MISMATCH_ROW_SUMS(X)                                                \
   X(log_ppl, "-sum o / n of each row that counts")                               \
   X(ppl, "e^(-sum o / n)")                                                       \
   X(rollout_log_ppl, "-sum q / n")                                               \
