@@ -43,7 +43,7 @@
 ///     token_logprobs_backward   and their gradient                 gdpo/logits.hpp
 ///     policy_loss_from_logits   loss and dloss/dlogits at once     gdpo/logits.hpp
 ///     cuda/value/               returns and value losses           gdpo/value.hpp
-///     cuda::mismatch_into       how far engine and trainer are     gdpo/mismatch.hpp
+///     cuda::mismatch_into       the mismatch report                gdpo/mismatch.hpp
 ///
 /// **Inputs.** Every pointer in a view is memory of the current device. Shapes, units, storage
 /// types and optional arrays are as on the host; groups by id go through `cuda::sorted_groups`. The
@@ -53,7 +53,8 @@
 /// `cuda::prepass_bytes(batch)` bytes.
 ///
 /// **Results.** What a host call returns is written to device memory: counts, `LossResult`,
-/// `cuda::FromLogits`, `MismatchReport`. The same data give the same bits on every run and for every `cuda::Tuning`.
+/// `cuda::FromLogits`, `MismatchReport`. The same data give the same bits on every run and for
+/// every `cuda::Tuning`.
 ///
 /// **Cost.** No call allocates, waits or uses another stream, so a CUDA graph can capture each. A
 /// call is one to five launches, advantages_into up to twelve, prepare one to thirty for each

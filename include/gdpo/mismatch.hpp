@@ -42,6 +42,7 @@
 ///     mismatch_settings(keys, bound)         the conventions of a trainer
 ///     report.to_map(keys, prefix)            the metrics under the keys that a trainer logs
 ///     diagnose(report)                       what is wrong with it, with gdpo/diagnose.hpp
+///     cuda::mismatch_into(on, batch, ...)    the same report on a GPU, with gdpo/cuda.hpp
 ///
 /// **Inputs.** A TokenBatch with rollout_logp, and old_logp or logp; optional mask, weights,
 /// completion_mask and offsets. Before prepare(), or after it: then the mask is what corrections

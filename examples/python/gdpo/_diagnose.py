@@ -62,7 +62,7 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
     with our_errors():
         lines = ops.diagnose(None if metrics is None else metrics.result.detach().cpu(),
                              None if report is None else report.numbers, settings,
-                             list(reward_names), None if mismatch is None else mismatch.data)
+                             list(reward_names), None if mismatch is None else mismatch.cpu())
     findings = []
     for line in lines.split("\n") if lines else []:
         name, subject, figure, bound, text, cause = line.split("\t")

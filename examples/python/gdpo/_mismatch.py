@@ -3,7 +3,7 @@ from typing import Dict, List, Optional
 
 import torch
 
-from ._library import ops, our_errors
+from ._library import CUDA_MISSING, ops, our_errors
 from ._policy_loss import batch_arrays
 
 
@@ -13,12 +13,23 @@ class Mismatch:
     `report["k3_kl"]` is one number, and `names()` lists them: counts ("scored", "missing"), metrics
     ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...) and extremes ("ratio_max",
     with "ratio_max.row" and "ratio_max.token"). include/gdpo/mismatch.hpp has their formulas.
+
+    The report of tensors on a CUDA device stays there until it is read: numbers, to_dict, merge and
+    repr copy it to the CPU, once, which waits for the device.
     """
 
     def __init__(self, data: torch.Tensor) -> None:
-        #: The report as bytes, uint8, about 8 kB: what ranks may gather before they merge.
+        #: The report as bytes, uint8, about 9 kB, on the device of the batch: what ranks may gather
+        #: before they merge.
         self.data = data
+        self._on_cpu: Optional[torch.Tensor] = None
         self._numbers: Optional[Dict[str, float]] = None
+
+    def cpu(self) -> torch.Tensor:
+        """`data` on the CPU. The first call waits for the device."""
+        if self._on_cpu is None:
+            self._on_cpu = self.data.cpu()
+        return self._on_cpu
 
     def _all(self) -> Dict[str, float]:
         if self._numbers is None:
@@ -50,21 +61,27 @@ class Mismatch:
         positions: rows x width of the trainer's arrays, for SkyRL's numbers over padding.
         """
         with our_errors():
-            lines, values = ops.mismatch_map(self.data, keys, prefix, positions)
+            lines, values = ops.mismatch_map(self.cpu(), keys, prefix, positions)
         return dict(zip(lines.split("\n"), values.tolist())) if lines else {}
 
     def merge(self, other: "Mismatch") -> "Mismatch":
-        """The report of both batches. It has the bits of one report of all rows, in any order.
+        """The report of both batches, on the CPU. It has the bits of one report of all rows, in any
+        order.
 
         Errors: ValueError where their settings differ.
         """
         with our_errors():
-            return Mismatch(ops.merge_mismatch(self.data, other.data))
+            return Mismatch(ops.merge_mismatch(self.cpu(), other.cpu()))
 
     def __repr__(self) -> str:
         shown = ("scored", "missing", "k3_kl", "token_ess", "ratio_min", "ratio_max",
                  "dropped_share")
         return f"gdpo.Mismatch({', '.join(f'{name}: {self[name]:.6g}' for name in shown)})"
+
+
+def _readable(array: torch.Tensor) -> torch.Tensor:
+    """The array where an operator reads it: on a CUDA device that has kernels, or on the CPU."""
+    return array if array.device.type == "cuda" and not CUDA_MISSING else array.cpu()
 
 
 def mismatch(*, rollout_logp: torch.Tensor, old_logp: Optional[torch.Tensor] = None,
@@ -83,13 +100,14 @@ def mismatch(*, rollout_logp: torch.Tensor, old_logp: Optional[torch.Tensor] = N
     settings: token_low, token_high, row_low, row_high (bounds beyond which ratios are counted),
       clamp (nats), count_eps, ess_eps, empty_rows.
 
-    Arrays of a device are copied to the CPU, which waits for it. Errors: ValueError for missing
+    Arrays of a CUDA device are read there, by the CUDA stream that is current, and nothing waits;
+    `Mismatch.data` stays on it. Those of another device are copied to the CPU. Errors: ValueError for missing
     arrays, shapes that do not fit and unknown words.
     """
     arrays = batch_arrays("gdpo::mismatch", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "weights": weights, "completion_mask": completion_mask})
-    arrays = [None if array is None else array.detach().cpu() for array in arrays]
+    arrays = [None if array is None else _readable(array.detach()) for array in arrays]
     words = {name: str(value).lower() if isinstance(value, bool) else repr(float(value))
              for name, value in settings.items()}
     line = " ".join(f"{name}={word}" for name, word in words.items())

@@ -481,3 +481,51 @@ def test_cuda_prepare_does_not_wait():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert all(tensor.is_cuda for tensor in prepared)
+
+
+def mismatch_arrays(layout: str, dtype: torch.dtype) -> dict:
+    names = ("logp", "old_logp", "rollout_logp", "weights", "mask", "offsets")
+    arrays = loss_arrays(layout, dtype, 9)
+    arrays = {name: array for name, array in arrays.items() if name in names}
+    arrays["rollout_logp"].view(-1)[3] = float("nan")
+    arrays["completion_mask"] = torch.ones_like(arrays["mask"])
+    return arrays
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("layout", ("padded", "packed", "rank 3"))
+def test_mismatch(device, layout, dtype):
+    """Counts and places are those of the CPU. Its operator is compiled without FMA: terms are
+    within a few ulp of each other, and differences of them within 1e-12."""
+    arrays = mismatch_arrays(layout, dtype)
+    for keys, settings, first_row in (("", "", 0), ("verl", "clamp=0.2 empty_rows=true", 7)):
+        want = cpu.mismatch(keys, 2.0, settings, first_row, *listed(arrays))
+        got, = device.call("mismatch", keys, 2.0, settings, first_row, *listed(arrays))
+        assert got.shape == want.shape and got.dtype == torch.uint8
+        names, wanted = cpu.mismatch_map(want, "", "", 0)
+        same_names, numbers = cpu.mismatch_map(got, "", "", 0)
+        assert same_names == names
+        close(numbers, wanted, 1e-12)
+        merged = cpu.merge_mismatch(want, got)  # the settings are the same
+        assert cpu.mismatch_map(merged, "", "", 0)[0] == names
+    with pytest.raises((RuntimeError, ValueError), match="rollout_logp"):
+        device.call("mismatch", "", 2.0, "", 0, *listed({**arrays, "rollout_logp": None}))
+    with pytest.raises((RuntimeError, ValueError), match="clmp"):
+        device.call("mismatch", "", 2.0, "clmp=1", 0, *listed(arrays))
+
+
+@needs_cuda
+def test_mismatch_stays_on_the_device():
+    arrays = mismatch_arrays("padded", torch.float32)
+    on = {name: array.cuda() for name, array in arrays.items()}
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        report = gdpo.mismatch(**on)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert report.data.is_cuda
+    want = gdpo.mismatch(**arrays)
+    assert report["scored"] == want["scored"]
+    assert report["k3_kl"] == pytest.approx(want["k3_kl"], rel=1e-9)
+    assert report.merge(want)["scored"] == 2 * want["scored"]

@@ -5,6 +5,7 @@
 #include <gdpo/with/torch_stable/device/advantages.hpp>
 #include <gdpo/with/torch_stable/device/logits.hpp>
 #include <gdpo/with/torch_stable/device/loss.hpp>
+#include <gdpo/with/torch_stable/device/mismatch.hpp>
 #include <gdpo/with/torch_stable/device/prepare.hpp>
 
 #include "../../../../tests/support/simulated_grid.hpp"
@@ -28,7 +29,7 @@ STABLE_TORCH_LIBRARY(gdpo_grid, library) {
        {policy_loss_schema, policy_loss_forward_schema, policy_loss_from_logits_schema,
         policy_loss_from_logits_in_place_schema, token_logprobs_schema,
         token_logprobs_backward_schema, scaled_schema, scale_in_place_schema, count_schema,
-        advantages_schema, prepare_schema}) {
+        advantages_schema, prepare_schema, mismatch_schema}) {
     library.def(schema);
   }
 }
@@ -39,4 +40,5 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo_grid, CPU, library) {
   device::register_logits<Grid>(library);
   device::register_advantages<Grid>(library);
   device::register_prepasses<Grid>(library);
+  device::register_mismatch<Grid>(library);
 }

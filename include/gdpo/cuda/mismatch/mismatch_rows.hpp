@@ -41,7 +41,7 @@ struct MismatchMark {
 template <class S>
 struct MismatchRows {
   static constexpr int tile = 128, first_computing = 2 * warp, threads = first_computing + tile,
-                       largest_block = threads, at_once = 8;
+                       largest_block = threads, blocks_at_once = 4, at_once = 8;
   struct Tile {
     // One more than the tile, so that the threads that add use different banks.
     double terms[MismatchSum::count][tile + 1];

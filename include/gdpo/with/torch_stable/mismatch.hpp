@@ -1,5 +1,6 @@
 #pragma once
 // The operators of mismatch(): a report of sampler and trainer, its merge, and its numbers.
+#include <cstddef>
 #include <cstring>
 #include <gdpo/mismatch.hpp>
 #include <gdpo/runtime.hpp>
@@ -16,7 +17,11 @@ namespace detail {
 inline Tensor bytes_of(const MismatchReport& report) {
   Tensor tensor =
       new_tensor("gdpo::mismatch", {static_cast<std::int64_t>(sizeof report)}, ScalarType::Byte);
-  std::memcpy(tensor.mutable_data_ptr(), &report, sizeof report);
+  auto* const bytes = static_cast<unsigned char*>(tensor.mutable_data_ptr());
+  std::memcpy(bytes, &report, sizeof report);
+  // The bytes behind the settings mean nothing; 0, so that equal reports have equal bytes.
+  constexpr std::size_t last = offsetof(MismatchSettings, empty_rows) + sizeof(bool);
+  std::memset(bytes + last, 0, sizeof(MismatchSettings) - last);
   return tensor;
 }
 /// The report that a tensor of bytes_of() holds.
@@ -41,6 +46,30 @@ MismatchReport mismatch_of(const MismatchSettings& settings, index_t first_row,
   return gdpo::mismatch(batch_of<S>("gdpo::mismatch", GDPO_TORCH_NAMES), settings, first_row);
 }
 
+/// The keys of that name.
+inline MismatchKeys mismatch_keys(const char* function, const std::string& keys) {
+  MismatchKeys chosen{};
+  runtime::detail::ReadSetting{function, "keys", keys}(chosen);
+  return chosen;
+}
+
+/// The settings of a call: those of `keys` with `bound`, changed by a line of members.
+inline MismatchSettings mismatch_settings_of(const char* function, const std::string& keys,
+                                             double bound, const std::string& settings) {
+  MismatchSettings s;
+  if (!keys.empty()) s = mismatch_settings(mismatch_keys(function, keys), bound);
+  runtime::detail::Words next{settings};
+  runtime::detail::apply_settings(function, s, next(), next);
+  return s;
+}
+/// Whether log-probs are read as double: one of the arrays is.
+inline bool mismatch_in_double(const Array& logp, const Array& old_logp) {
+  const auto is_double = [](const Array& array) {
+    return array && array->scalar_type() == ScalarType::Double;
+  };
+  return is_double(logp) || is_double(old_logp);
+}
+
 /// Every number of a report under its own name: counts, metrics, and extremes with their places.
 inline std::map<std::string, double> numbers_by_name(const MismatchReport& report) {
   std::map<std::string, double> numbers;
@@ -59,13 +88,6 @@ inline std::map<std::string, double> numbers_by_name(const MismatchReport& repor
   return numbers;
 }
 
-/// The keys of that name.
-inline MismatchKeys mismatch_keys(const char* function, const std::string& keys) {
-  MismatchKeys chosen{};
-  runtime::detail::ReadSetting{function, "keys", keys}(chosen);
-  return chosen;
-}
-
 }  // namespace detail
 
 /// What an operator of this name declares.
@@ -81,16 +103,10 @@ inline constexpr const char* mismatch_schema =
 inline Tensor mismatch(const std::string& keys, double bound, const std::string& settings,
                        std::int64_t first_row, GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::mismatch";
-  MismatchSettings s;
-  if (!keys.empty()) s = mismatch_settings(detail::mismatch_keys(function, keys), bound);
-  runtime::detail::Words next{settings};
-  runtime::detail::apply_settings(function, s, next(), next);
-  const auto is_double = [](const Array& array) {
-    return array && array->scalar_type() == ScalarType::Double;
-  };
-  const auto run = is_double(logp) || is_double(old_logp) ? detail::mismatch_of<double>
-                                                          : detail::mismatch_of<float>;
-  return detail::bytes_of(run(s, static_cast<index_t>(first_row), GDPO_TORCH_NAMES));
+  const auto run = detail::mismatch_in_double(logp, old_logp) ? detail::mismatch_of<double>
+                                                              : detail::mismatch_of<float>;
+  return detail::bytes_of(run(detail::mismatch_settings_of(function, keys, bound, settings),
+                              static_cast<index_t>(first_row), GDPO_TORCH_NAMES));
 }
 
 /// What an operator of this name declares.
