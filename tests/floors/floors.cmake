@@ -17,7 +17,8 @@ cmake_minimum_required(VERSION 3.22)
 # The rooms, from the ground up.
 set(rooms core math storage lanes stats group tokens advantage loss prepass mismatch logits value
   constraint diagnose dist update front_doors cuda/device cuda/advantage cuda/tokens
-  cuda/prepass cuda/mismatch cuda/loss cuda/logits cuda/value cuda.hpp presets runtime.hpp with gdpo.hpp)
+  cuda/prepass cuda/mismatch cuda/loss cuda/logits cuda/value cuda.hpp presets runtime.hpp with
+  gdpo.hpp)
 
 # The room of a header.
 function(gdpo_room header variable)

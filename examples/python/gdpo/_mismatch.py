@@ -101,8 +101,8 @@ def mismatch(*, rollout_logp: torch.Tensor, old_logp: Optional[torch.Tensor] = N
       clamp (nats), count_eps, ess_eps, empty_rows.
 
     Arrays of a CUDA device are read there, by the CUDA stream that is current, and nothing waits;
-    `Mismatch.data` stays on it. Those of another device are copied to the CPU. Errors: ValueError for missing
-    arrays, shapes that do not fit and unknown words.
+    `Mismatch.data` stays on it. Those of another device are copied to the CPU. Errors: ValueError
+    for missing arrays, shapes that do not fit and unknown words.
     """
     arrays = batch_arrays("gdpo::mismatch", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,

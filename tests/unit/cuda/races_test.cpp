@@ -5,6 +5,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/device_two_stages.hpp>
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
+#include <gdpo/cuda/mismatch/device_mismatch.hpp>
 #include <gdpo/cuda/prepass/device_prepare.hpp>
 #include <gdpo/cuda/value/device_returns.hpp>
 #include <gdpo/cuda/value/device_value_loss.hpp>
@@ -444,6 +445,26 @@ TEST_CASE("cuda threads: pre-passes", "[cuda][races]") {
                           d.positions());
       });
     }
+  }
+}
+
+TEST_CASE("cuda threads: mismatch reports", "[cuda][races]") {
+  Random random(9);
+  for (const int width : {1, 130, 300}) {
+    INFO("width " << width);
+    OnTheDevice<float> on(poisoned(random, full(random, 3, width)), cuda_loss::dense, {});
+    const gdpo::TokenBatch<float> batch = on.batch();
+    check_threads(Tunings(1), [&](const ThreadedGrid& device) {
+      gdpo::MismatchReport report;
+      TestScratch scratch(gdpo::cuda::mismatch_bytes(batch));
+      gdpo::cuda::mismatch_into(device, batch, &report, scratch());
+      Numbers all;
+      for (const gdpo::detail::MismatchMetric& metric : gdpo::detail::mismatch_metrics)
+        all.push_back(metric.of(report));
+      append(all, std::vector<index_t>{report.scored, report.missing, report.ratio_max.row,
+                                       report.ratio_max.token});
+      return all;
+    });
   }
 }
 

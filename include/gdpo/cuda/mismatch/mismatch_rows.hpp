@@ -36,8 +36,8 @@ struct MismatchMark {
 /// Meanwhile the first warp adds those of the tile before, in the order of the tokens: each of its
 /// threads has one sum; and the second one has the extremes and counts, one a thread as well.
 ///
-/// A term of a token that is not scored is 0. Adding it changes no sum: one that began as 0 is never
-/// -0.
+/// A term of a token that is not scored is 0. Adding it changes no sum: one that began as 0 is
+/// never -0.
 template <class S>
 struct MismatchRows {
   static constexpr int tile = 128, first_computing = 2 * warp, threads = first_computing + tile,

@@ -1,6 +1,6 @@
 #pragma once
-// MismatchToken and MismatchRow: what a token and a row add to a mismatch report, on the host and on
-// a device, and the arrays that it reads.
+// MismatchToken and MismatchRow: what a token and a row add to a mismatch report, on hosts and
+// devices, and the arrays that it reads.
 #include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/math/log1p.hpp>
 #include <gdpo/mismatch/report.hpp>
@@ -171,8 +171,8 @@ struct MismatchRow {
   }
 };
 
-/// The arrays of a batch that a report reads: its old_logp is that of the batch or else logp. Throws
-/// where one is missing and there are tokens.
+/// The arrays of a batch that a report reads: its old_logp is that of the batch or else logp.
+/// Throws where one is missing and there are tokens.
 template <class S>
 TokenBatch<S> mismatch_arrays(const char* function, const TokenBatch<S>& batch, bool has_tokens) {
   if (!batch.rollout_logp && has_tokens) {
