@@ -32,7 +32,8 @@ struct Numbers {
 /// A batch of up to `most_rows` rows of up to `longest` tokens. A share of `wild` of the rollout
 /// log-probs and entropies is NaN or infinite; half the batches have few different numbers.
 inline Numbers random_numbers(Random& random, int most_rows, int longest, double wild) {
-  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  constexpr double inf = std::numeric_limits<double>::infinity(),
+                   nan = std::numeric_limits<double>::quiet_NaN();
   Numbers d;
   d.kind = random.pick({Kind::Padded, Kind::Grouped, Kind::Packed});
   d.rows = 1 + random.below(most_rows), d.width = 1 + random.below(longest);
@@ -192,6 +193,19 @@ E any_of(Random& random) {
   return all[static_cast<std::size_t>(random.below(static_cast<int>(all.size())))].value;
 }
 
+/// A statistic whose weights have the same bits on host and device: CUDA has another logarithm.
+inline prepass::Statistic weighed_statistic(Random& random) {
+  for (;;) {
+    const auto statistic = any_of<prepass::Statistic>(random);
+#if defined(GDPO_TEST_ON_GPU)
+    if (gdpo::detail::reduction_of(statistic) == gdpo::detail::Reduction::LogMeanExp &&
+        statistic != prepass::Statistic::Token)
+      continue;
+#endif
+    return statistic;
+  }
+}
+
 /// A random pre-pass of that number (AnyPass::chosen), with any settings and reach.
 inline AnyPass random_pass(Random& random, int kind) {
   AnyPass any;
@@ -201,7 +215,7 @@ inline AnyPass random_pass(Random& random, int kind) {
   bool weighs = false;
   if (kind == 0) {
     prepass::Importance p;
-    p.statistic = any_of<prepass::Statistic>(random), p.pair = any_of<prepass::Pair>(random);
+    p.statistic = weighed_statistic(random), p.pair = any_of<prepass::Pair>(random);
     p.missing = any_of<prepass::MissingRollout>(random);
     p.clip = bounds(0.5, 1.5), p.clamp = bounds(-0.5, 0.5), p.token_clamp = bounds(-0.3, 0.3);
     p.count_eps = random.pick({0.0, 1e-3});
