@@ -193,19 +193,6 @@ E any_of(Random& random) {
   return all[static_cast<std::size_t>(random.below(static_cast<int>(all.size())))].value;
 }
 
-/// A statistic whose weights have the same bits on host and device: CUDA has another logarithm.
-inline prepass::Statistic weighed_statistic(Random& random) {
-  for (;;) {
-    const auto statistic = any_of<prepass::Statistic>(random);
-#if defined(GDPO_TEST_ON_GPU)
-    if (gdpo::detail::reduction_of(statistic) == gdpo::detail::Reduction::LogMeanExp &&
-        statistic != prepass::Statistic::Token)
-      continue;
-#endif
-    return statistic;
-  }
-}
-
 /// A random pre-pass of that number (AnyPass::chosen), with any settings and reach.
 inline AnyPass random_pass(Random& random, int kind) {
   AnyPass any;
@@ -215,7 +202,7 @@ inline AnyPass random_pass(Random& random, int kind) {
   bool weighs = false;
   if (kind == 0) {
     prepass::Importance p;
-    p.statistic = weighed_statistic(random), p.pair = any_of<prepass::Pair>(random);
+    p.statistic = any_of<prepass::Statistic>(random), p.pair = any_of<prepass::Pair>(random);
     p.missing = any_of<prepass::MissingRollout>(random);
     p.clip = bounds(0.5, 1.5), p.clamp = bounds(-0.5, 0.5), p.token_clamp = bounds(-0.3, 0.3);
     p.count_eps = random.pick({0.0, 1e-3});

@@ -396,10 +396,10 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
 /// for each token of a batch of float or 27 of double, 56 for each row, and 280 KB.
 ///
 /// The shape of the batch decides; arrays are not read. A batch that is smaller in both needs no
-/// more.
+/// more. `function`: the call that messages name.
 template <class S>
-std::size_t prepass_bytes(const TokenBatch<S>& batch) {
-  constexpr const char* function = "gdpo::cuda::prepass_bytes";
+std::size_t prepass_bytes(const TokenBatch<S>& batch,
+                          const char* function = "gdpo::cuda::prepass_bytes") {
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   return detail::bytes_of<detail::PrepassArrays<S>>(layout.rows, layout.tokens);
 }
@@ -423,14 +423,10 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch) {
 /// rollout_non_finite and entropy_threshold of the result are those of `batch`.
 ///
 /// **Bits.** Those of a host with FMA, in every token: a row is added by one thread in the order of
-/// its tokens, rows by one thread in their order, and thresholds are selected, not sorted. Not of
-/// the host are
-///
-///   - the logarithm in BinaryKl, ReverseBinaryKl, SignedBinaryKl and in the statistics LogMeanExp:
-///     CUDA's, within 1 ulp of exact;
-///   - the sums of SecondMoment, which are added for 16 ranges of m at a time, in an order that the
-///     number of tokens decides: where the mean of the kept tokens is within rounding of the
-///     threshold, it may keep one more or fewer, also padded against packed.
+/// its tokens, rows by one thread in their order, and thresholds are selected, not sorted. Only the
+/// sums of SecondMoment are in another order: they are added for 16 ranges of m at a time, in an
+/// order that the number of tokens decides. Where the mean of the kept tokens is within rounding of
+/// the threshold, it may keep one more or fewer, also padded against packed.
 ///
 /// The bits are the same from run to run and for every cuda::Tuning. Weights of masked tokens mean
 /// nothing.

@@ -44,7 +44,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_prepare_of(const Tensor& first
   const std::vector<AnyPrepass> any = prepasses_of(
       passes,
       {batch.truncated, column(call, "degenerate", degenerate), column(call, "groups", groups)});
-  const Tensor block = new_memory(call, cuda::prepass_bytes(batch));
+  const Tensor block = new_memory(call, cuda::prepass_bytes(batch, function));
   cuda::PrepassMemory memory{block.mutable_data_ptr(), static_cast<std::size_t>(block.numel())};
   const TokenBatch<S> prepared =
       std::apply([&](const auto&... pass) { return gdpo::prepare(on, batch, memory, pass...); },
