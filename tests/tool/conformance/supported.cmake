@@ -41,7 +41,7 @@ set(released
     "unsloth_zoo_2026.10.9.logp 0 8"
     "unsloth_zoo_2026.10.9.loss 72 11"
     "verl_0.9.1.advantage 100 19"
-    "verl_0.9.1.aggregate 76 4"
+    "verl_0.9.1.aggregate 80 0"
     "verl_0.9.1.kl 31 0"
     "verl_0.9.1.loss 105 17")
 
