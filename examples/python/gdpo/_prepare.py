@@ -32,7 +32,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             token_advantages: Optional[torch.Tensor] = None,
             weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
             entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
-            degenerate: Optional[torch.Tensor] = None,
+            segments: Optional[torch.Tensor] = None, degenerate: Optional[torch.Tensor] = None,
             groups: Optional[torch.Tensor] = None) -> Prepared:
     """Runs pre-passes over a batch, at most twelve; count and PolicyLoss then take what it returns.
 
@@ -45,8 +45,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       keeps the surrogate of the upper fifth of `entropies` (tokens, nats). A correction of your own
       is a line with its settings, such as "importance pair=drift clip.hi=3" or
       "gate estimator=binary_kl statistic=sequence_mean max=0.01 reach=mask"; "mean_one" divides the
-      weights so far by their mean. `groups` (rows) has equal numbers for the rows of a group, for
-      statistics over groups.
+      weights so far by their mean. For statistics over segments, `segments` (tokens) has ids whose
+      runs are one segment; for those over groups, `groups` (rows) has equal numbers within a group.
     mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the
     current stream, and nothing waits; packed tokens then need an array besides `offsets`.
@@ -63,7 +63,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
-        "truncated": truncated})
+        "truncated": truncated, "segments": segments})
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})
     with torch.no_grad(), our_errors():

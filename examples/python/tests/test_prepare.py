@@ -205,6 +205,15 @@ def test_statistics_of_groups(statistic):
         gdpo.prepare(f"importance statistic={statistic}", **BATCH)
 
 
+def test_statistics_of_segments():
+    """A run of equal ids in a row shares the product of its ratios."""
+    segments = torch.tensor([0, 0, 0, 1, 1, 1, 0, 0, 0]).expand(4, 9)
+    weights = gdpo.prepare("importance statistic=segment_sum", segments=segments, **BATCH).weights
+    x = (OLD.double() - ROLLOUT.double()) * MASK
+    expected = x.view(4, 3, 3).sum(2).exp().repeat_interleave(3, dim=1)
+    torch.testing.assert_close(weights.double()[MASK], expected[MASK], rtol=1.2e-7, atol=0)
+
+
 def test_a_weight_and_a_mask_in_one_line():
     weights = gdpo.prepare("masked_importance importance.clip.hi=2 gate.max=3", **BATCH).weights
     ratio = (OLD.double() - ROLLOUT.double()).exp()
