@@ -1,5 +1,6 @@
-// Every shipped estimator over tokens and value loss on a device, through the front doors. Compiled
-// wherever nvcc is found, but never run: the tests with label gpu check the results.
+// Every shipped estimator over tokens and value loss, and the mismatch report, on a device, through
+// the front doors. Compiled wherever nvcc is found, but never run: the tests with label gpu check
+// the results.
 #include <gdpo/cuda.hpp>
 #include <gdpo/runtime.hpp>
 
@@ -46,5 +47,13 @@ void losses(const Call& call, const ValueBatch<float>& batch, View<float, 2> gra
   one_loss(call, with_metrics<metrics::None>(ValueLoss<>{}), batch, gradient, normalizer, result);
   one_loss(call, ValueLoss<>{}, wide, to_wide, normalizer, result);
 }
+
+template <class S>
+void reports(const Call& call, const TokenBatch<S>& batch, MismatchReport* report) {
+  if (cuda::mismatch_bytes(batch) > call.scratch.bytes) return;
+  cuda::mismatch_into(call.on, batch, report, call.scratch);
+}
+template void reports(const Call&, const TokenBatch<float>&, MismatchReport*);
+template void reports(const Call&, const TokenBatch<double>&, MismatchReport*);
 
 }  // namespace all_values

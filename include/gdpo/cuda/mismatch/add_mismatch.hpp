@@ -1,8 +1,10 @@
 #pragma once
 // The kernel that adds the numbers of rows, or of parts of a batch, to a mismatch report.
+#include <algorithm>
 #include <cstddef>
 #include <gdpo/cuda/device/kernel.hpp>
 #include <gdpo/mismatch/shared/mismatch_row.hpp>
+#include <new>
 #include <type_traits>
 
 GDPO_BEGIN_NAMESPACE

@@ -1,6 +1,5 @@
 #pragma once
 // The mismatch report on a device.
-#include <algorithm>
 #include <gdpo/cuda/device/scratch.hpp>
 #include <gdpo/cuda/mismatch/add_mismatch.hpp>
 #include <gdpo/cuda/mismatch/mismatch_rows.hpp>
