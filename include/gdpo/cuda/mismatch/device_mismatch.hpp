@@ -51,7 +51,7 @@ std::size_t mismatch_bytes(const TokenBatch<S>& batch) {
 /// the rows exactly. Reports of device and host merge.
 ///
 /// **Cost.** Two launches, three from 8192 rows on; nothing waits and nothing is allocated. A block
-/// computes each row, 128 tokens at a time.
+/// computes each row, 96 tokens at a time.
 ///
 /// **Errors.** invalid_input as on the host, before anything is launched, for a batch that has
 /// offsets alone and for a scratch that is too small; cuda::error where a launch fails. Offsets in

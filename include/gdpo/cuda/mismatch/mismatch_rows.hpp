@@ -32,7 +32,7 @@ struct MismatchMark {
   static_assert(scored == 0, "the lowest bit");
 };
 
-/// A block has one row, and its warps two tasks. Four warps compute the terms of a tile of tokens.
+/// A block has one row, and its warps two tasks. Three warps compute the terms of a tile of tokens.
 /// Meanwhile the first warp adds those of the tile before, in the order of the tokens: each of its
 /// threads has one sum; and the second one has the extremes and counts, one a thread as well.
 ///
@@ -40,7 +40,7 @@ struct MismatchMark {
 /// never -0.
 template <class S>
 struct MismatchRows {
-  static constexpr int tile = 128, first_computing = 2 * warp, threads = first_computing + tile,
+  static constexpr int tile = 96, first_computing = 2 * warp, threads = first_computing + tile,
                        largest_block = threads, blocks_at_once = 4, at_once = 8;
   struct Tile {
     // One more than the tile, so that the threads that add use different banks.
