@@ -214,7 +214,10 @@ LossSetup areal_loss(Params& params, const Case& recorded) {
       std::string("areal::") + (of_rows ? "sequence" : "token") + "_mask_" + metric);
   prepass::Gate& gate = pass.rest.first;
   gate.min = range.lo, gate.max = range.hi;
-  if (metric == "kl_k1") gate.min = -range.hi, gate.max = -range.lo;  // AReaL's is old - rollout
+  if (metric == "kl_k1") {  // AReaL's is old - rollout
+    gate.min = -range.hi, gate.max = -range.lo;
+    if (of_rows && agg == "max") throw Unsupported("the largest -k1 of a row is not mapped");
+  }
   if (of_rows) {
     gate.statistic = agg == "mean"  ? prepass::Statistic::SequenceMean
                      : agg == "sum" ? prepass::Statistic::SequenceSum

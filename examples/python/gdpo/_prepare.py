@@ -34,19 +34,21 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
             segments: Optional[torch.Tensor] = None, degenerate: Optional[torch.Tensor] = None,
             groups: Optional[torch.Tensor] = None) -> Prepared:
-    """Runs pre-passes over a batch, at most twelve; count and PolicyLoss then take what it returns.
+    """Runs pre-passes over a batch; count and PolicyLoss then take what it returns.
 
-    passes: names of `prepasses()`, or one name, with settings behind it as in
-      "trl::token_truncate clip.hi=2". The rollout corrections of trainers, such as
-      "trl::token_truncate", "ms_swift::sequence_mask" and "open_instruct::rho", compare old_logp,
-      or logp where that is absent, with rollout_logp; their caps are the trainers' (TRL 3, ms-swift
-      and open-instruct 2). "overlong" drops the rows that `truncated` (rows) marks from loss and
-      counts (DAPO), "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8"
-      keeps the surrogate of the upper fifth of `entropies` (tokens, nats). A correction of your own
-      is a line with its settings, such as "importance pair=drift clip.hi=3" or
-      "gate estimator=binary_kl statistic=sequence_mean max=0.01 reach=mask"; "mean_one" divides the
-      weights so far by their mean. For statistics over segments, `segments` (tokens) has ids whose
-      runs are one segment; for those over groups, `groups` (rows) has equal numbers within a group.
+    passes: at most twelve, a weight with a mask being two. Names of `prepasses()`, or one name,
+      with settings behind it as in "trl::token_truncate clip.hi=2". The rollout corrections of
+      trainers, such as "trl::token_truncate", "ms_swift::sequence_mask" and "open_instruct::rho",
+      mostly compare old_logp, or logp where that is absent, with rollout_logp; some compare logp
+      with one of them. Their caps are the trainers' (TRL 3, ms-swift and open-instruct 2).
+      "overlong" drops the rows that `truncated` (rows) marks from loss and counts (DAPO),
+      "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8" keeps the
+      surrogate of the upper fifth of `entropies` (tokens, nats). A correction of your own is a line
+      with its settings, whose words include/gdpo/loss/README.md lists, such as "importance
+      pair=drift clip.hi=3" or "gate estimator=binary_kl statistic=sequence_mean max=0.01
+      reach=mask"; "mean_one" divides the weights so far by their mean. For statistics over
+      segments, `segments` (tokens) has ids whose runs are one segment; for those over groups,
+      `groups` (rows) has equal numbers within a group.
     mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the
     current stream, and nothing waits; packed tokens then need an array besides `offsets`.

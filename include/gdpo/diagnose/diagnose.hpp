@@ -258,7 +258,7 @@ class Diagnosis {
               " tokens, and adds nothing to the loss of any.",
           "KL weights that are all 0, or a beta so small that it is lost in rounding.");
     }
-    if (all_zero(s) && (m.advantage.min < 0 || m.advantage.max > 0)) {
+    if (settings_.whole_step && all_zero(s) && (m.advantage.min < 0 || m.advantage.max > 0)) {
       add("no_effect", "surrogate", 0, 0,
           "The surrogate is exactly 0 at all " + digits(static_cast<index_t>(s.count)) +
               " tokens, although advantages are not.",

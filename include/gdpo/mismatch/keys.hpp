@@ -4,14 +4,24 @@
 
 GDPO_BEGIN_NAMESPACE
 
+/// The settings that count ratios above `bound` and below 1 / bound, of tokens and of rows; for a
+/// bound below 1 the two change places. Needed: a number above 0.
+inline MismatchSettings mismatch_settings_of_bound(double bound) {
+  if (!(bound > 0)) {
+    contract::fail("gdpo::mismatch_settings", "bound", contract::text(bound), "a number above 0");
+  }
+  MismatchSettings s;
+  s.token_high = s.row_high = (math::max)(bound, 1 / bound);
+  s.token_low = s.row_low = (math::min)(bound, 1 / bound);
+  return s;
+}
 /// The settings with which a report has the numbers of a trainer.
 ///
-/// bound: the trainer's threshold of ratios, more than 1: verl rollout_is_threshold, ms-swift
-/// rollout_importance_sampling_threshold. Tokens and rows are counted above `bound` and below
-/// 1 / bound. For verl's pair "low_high", set the bounds by hand.
+/// bound: the trainer's threshold of ratios, as in mismatch_settings_of_bound: verl
+/// rollout_is_threshold, ms-swift rollout_importance_sampling_threshold. For verl's pair
+/// "low_high", set the bounds by hand.
 inline MismatchSettings mismatch_settings(MismatchKeys keys, double bound = 2) {
-  MismatchSettings s;
-  s.token_high = s.row_high = bound, s.token_low = s.row_low = 1 / bound;
+  MismatchSettings s = mismatch_settings_of_bound(bound);
   const bool verl = keys == MismatchKeys::Verl || keys == MismatchKeys::VerlSequence,
              swift = keys == MismatchKeys::MsSwift || keys == MismatchKeys::MsSwiftSequence;
   s.empty_rows = verl || swift;
@@ -162,6 +172,10 @@ template <class Map>
 GDPO_DATA_HOST_INLINE Map MismatchReport::to_map(MismatchKeys keys, const std::string& prefix,
                                                  index_t positions) const {
   namespace m = detail::mismatch_list;
+  if (positions != 0 && positions < scored) {
+    contract::fail("gdpo::MismatchReport::to_map", "positions", contract::text(positions),
+                   "at least " + contract::text(scored) + ", the scored tokens; or 0: not known");
+  }
   Map map;
   const m::Source source{*this, static_cast<double>(positions)};
   for (const m::Key& key : m::table) {

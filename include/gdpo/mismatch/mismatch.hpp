@@ -12,7 +12,8 @@ GDPO_BEGIN_NAMESPACE
 /// left, with its weights; before prepare() that of all. A batch without weights has weights 1.
 /// completion_mask is compared with mask, for tokens that corrections have dropped.
 ///
-/// `first_row`: the number of the batch's first row in the step, which places count from.
+/// `first_row`: the number of the batch's first row in the step, which places count from; 0 or
+/// more.
 ///
 /// It runs on the calling thread and allocates room for one row. Errors: invalid_input for settings
 /// out of range, shapes that do not fit, and a batch without the arrays. Data never throws: tokens
@@ -22,6 +23,7 @@ MismatchReport mismatch(const TokenBatch<S>& batch, const MismatchSettings& sett
                         index_t first_row = 0) {
   constexpr const char* function = "gdpo::mismatch";
   detail::check_fields(function, "settings", settings);
+  detail::check_first_row(function, first_row);
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
   const TokenBatch<S> read = detail::mismatch_arrays(function, batch, layout.tokens > 0);
   detail::RowScratch<S> scratch;

@@ -25,6 +25,8 @@ struct Chain<> {
 /// At least one part.
 template <class First, class... Rest>
 struct Chain<First, Rest...> {
+  static_assert((!std::is_same_v<First, Rest> && ...),
+                "a Chain has each part once: the settings of a part are named by its type");
   First first{};                                ///< The part that runs first.
   Chain<Rest...> rest{};                        ///< The others.
   static constexpr const char* name = "chain";  ///< What messages call it.

@@ -23,15 +23,17 @@ GDPO_DATA_INLINE constexpr auto enumerators(MeanOf) {
 ///
 /// Tokens that a pre-pass before this one dropped with Reach::Surrogate count with their weight 0;
 /// those of Reach::Mask do not count. It takes also the weights into its mean that the caller had
-/// set. Where the mean is 0 or not finite, nothing is divided.
+/// set. Where the mean is at most `least`, or one of mean and 1 / mean is not finite, nothing is
+/// divided.
 ///
 /// The mean is that of the batch given to prepare(), summed row by row in double. verl's
 /// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows, count_eps
-/// 1e-8.
+/// and least 1e-8.
 struct MeanOne {
   MeanOf of = MeanOf::Tokens;      ///< What the mean is a mean of.
   Reach reach = Reach::Surrogate;  ///< What is divided: the surrogate's weights, or the KL's too.
   double count_eps = 0;            ///< Added to each number of tokens, of the batch or of a row.
+  double least = 0;                ///< A mean of at most this divides nothing.
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
@@ -51,10 +53,12 @@ struct MeanOne {
     }
     std::fill_n(args.weights, rows.positions(), factor_of(sum, count));
   }
-  /// 1 / (sum / count), with count_eps; or 1 where the mean is 0 or not finite.
+  /// 1 / (sum / count), with count_eps; or 1 where nothing is divided.
   GDPO_INLINE double factor_of(double sum, double count) const {
     if (of == MeanOf::Tokens) count += count_eps;
-    return math::is_zero(sum) || math::not_finite(sum) ? 1.0 : count / sum;
+    if (!(sum > math::mul(least, count)) || math::not_finite(sum)) return 1.0;
+    const double factor = count / sum;
+    return math::not_finite(factor) ? 1.0 : factor;
   }
   static constexpr const char* name = "mean_one";  ///< What messages call it.
   /// The settings (core/fields.hpp).
@@ -63,6 +67,7 @@ struct MeanOne {
     field("of", s.of, "what the mean of the weights is a mean of");
     field("reach", s.reach, "which weights are divided");
     field("count_eps", s.count_eps, at_least(0), "added to the number of tokens of a mean");
+    field("least", s.least, at_least(0), "a mean of at most this divides nothing");
   }
   /// Throws for Reach::Mask.
   void check_together(const char* function, const detail::FieldPath& path) const {

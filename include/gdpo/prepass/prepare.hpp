@@ -116,8 +116,8 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 /// loss of the result refuses what count() returned for `batch` if a pre-pass has
 /// Reach::Mask.
 ///
-/// `logp` is needed only by pre-passes that read it: Covariance and FutureKl, Gate on another pair
-/// than Mismatch, and the others that read log-probs where there is no old_logp.
+/// `logp` is needed only by pre-passes that read it: Covariance and FutureKl, Gate and Importance
+/// on another pair than Mismatch, and the others that read log-probs where there is no old_logp.
 /// Without it the shape is that of the first array that is there, so that a step may be prepared
 /// and counted before its forward pass; assign `logp`, and the other log-probs of that pass, to the
 /// result afterwards.

@@ -91,9 +91,10 @@ auto proximal_logp(View<L, Rank> logp, View<Q, Rank> rollout_logp, View<V, Rank>
   const View<L, 2> table = detail::as_table(logp);
   std::vector<R> out(static_cast<std::size_t>(table.extent[0] * table.extent[1]));
   View<R, Rank> to{out.data(), {}, {}};
-  for (int r = Rank, stride = 1; r-- > 0;) {
+  index_t stride = 1;
+  for (int r = Rank; r-- > 0;) {
     to.extent[r] = logp.extent[r], to.stride[r] = stride;
-    stride *= static_cast<int>(logp.extent[r]);
+    stride *= logp.extent[r];
   }
   proximal_logp_into(logp, rollout_logp, versions, current_version, method, to);
   return out;

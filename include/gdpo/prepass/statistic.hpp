@@ -14,7 +14,9 @@ namespace prepass {
 /// the ratios, Mean their geometric mean, and LogMeanExp their arithmetic mean.
 ///
 /// A segment is a run of equal TokenBatch::segments in a row; the whole row where the batch has
-/// none. A group is all rows with the same number in the member `groups` of the pre-pass.
+/// none. A group is all rows with the same number in the member `groups` of the pre-pass, which is
+/// read as a double: integers above 2^53 are rounded. Of a row whose number is NaN the statistic is
+/// NaN.
 enum class Statistic {
   Token,               ///< The quantity of each token, for itself.
   SegmentMean,         ///< Mean over the tokens of the segment.
@@ -100,7 +102,7 @@ class RunningStatistic {
     }
     largest_ = (math::max)(o.largest_, largest_);
   }
-  /// The statistic; 0 without values and without count_eps.
+  /// The statistic; without values that of nothing: 0, or -infinity for Max and LogMeanExp.
   GDPO_INLINE double value(Reduction reduction, double count_eps) const {
     if (nan_) return math::nan();
     switch (reduction) {
@@ -198,12 +200,15 @@ void for_each_statistic(const PrepassArgs<S>& args, prepass::Statistic statistic
     for (index_t t = 0; t < row.length; ++t) {
       if (row.valid(t)) of_row.add(reduction, values[t]);
     }
-    running[groups(i)].merge(reduction, of_row);
+    if (const double group = groups(i); !math::is_nan(group))
+      running[group].merge(reduction, of_row);
   }
   for (index_t i = 0; i < rows.size(); ++i) {
     const TokenRow<S> row = rows(i);
     double* values = args.weights_of(i);
-    std::fill_n(values, row.length, running[groups(i)].value(reduction, count_eps));
+    const double group = groups(i);
+    std::fill_n(values, row.length,
+                math::is_nan(group) ? math::nan() : running[group].value(reduction, count_eps));
     decide(row, values);
   }
 }

@@ -20,7 +20,9 @@ inline constexpr prepass::SecondMoment m2po{};
 // rejection_sampling of ppo_actor_loss_fn, with `upper` 5 and no `lower`, its defaults, for ratios.
 // The weight is old / behavior. Action "mask": what is outside has weight 0; it still counts. For a
 // KL metric AReaL's bound is one of the divergence: set `max`. `agg` is the statistic: "mean" here,
-// "sum" and "max" are SequenceSum and SequenceMax (by name "gate.statistic=sequence_sum").
+// "sum" and "max" are SequenceSum and SequenceMax (by name "gate.statistic=sequence_sum"). AReaL's
+// k1 is old - behavior, the negative of ours, so its "max" is no statistic of k1 here: take the
+// gate Estimator::Ratio, SequenceMax with max = e^upper.
 
 namespace detail {
 constexpr prepass::MaskedImportance rejected(prepass::Statistic weight,

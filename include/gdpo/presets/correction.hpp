@@ -33,10 +33,10 @@ constexpr prepass::MaskedImportance masked(prepass::Importance weight, const pre
   weight.missing = gate.missing;
   return {weight, {gate, {}}};
 }
-/// A weight whose mean over the batch is 1.
+/// A weight whose mean over the batch is 1, if it is above `least`.
 constexpr prepass::Chain<prepass::Importance, prepass::MeanOne> mean_one(
-    const prepass::Importance& weight, prepass::MeanOf of, double count_eps) {
-  return {weight, {prepass::MeanOne{of, Reach::Surrogate, count_eps}, {}}};
+    const prepass::Importance& weight, prepass::MeanOf of, double count_eps, double least) {
+  return {weight, {prepass::MeanOne{of, Reach::Surrogate, count_eps, least}, {}}};
 }
 
 }  // namespace presets

@@ -193,11 +193,11 @@ inline constexpr prepass::MaskedImportance sequence_icepop = presets::masked(
     presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceSum, 0.5, 5));
 /// rollout_is="token" with rollout_is_batch_normalize: `token_is` divided by its mean over tokens.
 inline constexpr auto token_is_normalized =
-    presets::mean_one(token_is, prepass::MeanOf::Tokens, 1e-8);
+    presets::mean_one(token_is, prepass::MeanOf::Tokens, 1e-8, 1e-8);
 /// rollout_is="sequence" with rollout_is_batch_normalize: `sequence_is` divided by its mean over
 /// rows with tokens.
 inline constexpr auto sequence_is_normalized =
-    presets::mean_one(sequence_is, prepass::MeanOf::Rows, 1e-8);
+    presets::mean_one(sequence_is, prepass::MeanOf::Rows, 1e-8, 1e-8);
 
 // The options of rollout_rs. Tokens and rows that they drop leave the mask, and so the KL term and
 // the counts too, but not verl's batch_num_tokens. Of a list all must pass: give one

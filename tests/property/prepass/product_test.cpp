@@ -412,7 +412,7 @@ Decision decide(const prepass::MeanOne& pass, const Data& d) {
     count += pass.of == prepass::MeanOf::Rows ? 1 : n;
   }
   if (pass.of == prepass::MeanOf::Tokens) count += pass.count_eps;
-  if (sum > 0) decision.weight.assign(d.logp.size(), count / sum);
+  if (sum > pass.least * count) decision.weight.assign(d.logp.size(), count / sum);
   decision.error = 64 * tolerance::unit;  // at most 54 weights are added
   return decision;
 }
@@ -783,7 +783,7 @@ TEST_CASE("MeanOne: the weights that earlier pre-passes left get the mean 1", "[
     gate.pair = Pair::Update;
     const prepass::MeanOne mean{random.pick({prepass::MeanOf::Tokens, prepass::MeanOf::Rows}),
                                 random.pick({Reach::Surrogate, Reach::SurrogateAndKl}),
-                                random.pick({0.0, 1e-8, 0.5})};
+                                random.pick({0.0, 1e-8, 0.5}), random.pick({0.0, 0.5})};
     const std::string text = wrong<S>(random, c, importance, gate, mean);
     return text.empty() ? wrong<S>(random, c, mean) : text;
   });

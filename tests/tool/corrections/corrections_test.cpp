@@ -254,30 +254,30 @@ TEST_CASE("what agrees with no correction has its bias, without an interval") {
 
 TEST_CASE("every correction of the list is a line that the library takes") {
   CHECK(all_corrections()[0].lines.empty());
-  CHECK(all_corrections()[1].lines == "trl::sequence_weight");
+  CHECK(all_corrections()[1].lines == "importance statistic=sequence_sum");
   for (const Correction& c : all_corrections()) {
     CAPTURE(c.name);
     CHECK(passes_of(c).empty() == c.lines.empty());
   }
-  CHECK(passes_of({"", "trl::token_weight + trl::token_mask max=2"}).size() == 2);
-  CHECK_THROWS_AS(passes_of({"", "trl::token_weight + trl::nothing"}), gdpo::invalid_input);
+  CHECK(passes_of({"", "importance + gate max=2"}).size() == 2);
+  CHECK_THROWS_AS(passes_of({"", "importance + trl::nothing"}), gdpo::invalid_input);
 }
 
 TEST_CASE("options") {
   const Options all = *parsed({}).options;
   CHECK(all.samplers.size() == all_samplers().size());
   CHECK(all.corrections.size() == all_corrections().size());
-  const Options part = *parsed({"--only", "icepop,stale", "--line", "trl::token_weight clip.hi=1.5",
+  const Options part = *parsed({"--only", "icepop,stale", "--line", "importance clip.hi=1.5",
                                 "--policies", "3", "--seed", "9"})
                             .options;
   REQUIRE(part.samplers.size() == 1);
   CHECK(part.samplers[0].name == "stale");
   REQUIRE(part.corrections.size() == 2);
-  CHECK(part.corrections[1].lines == "trl::token_weight clip.hi=1.5");
+  CHECK(part.corrections[1].lines == "importance clip.hi=1.5");
   CHECK(part.settings.policies == 3);
   CHECK(part.settings.seed == 9);
   CHECK_THAT(parsed({"--list"}).text, ContainsSubstring("bf16_long"));
   CHECK_THROWS_AS(parsed({"--only", "nobody"}), resolution::UserError);
   CHECK_THROWS_AS(parsed({"--batches", "0"}), resolution::UserError);
-  CHECK_THROWS_AS(parsed({"--line", "trl::token_weight clip.hi=x"}), gdpo::invalid_input);
+  CHECK_THROWS_AS(parsed({"--line", "importance clip.hi=x"}), gdpo::invalid_input);
 }

@@ -278,7 +278,8 @@ TEST_CASE("settings: pre-passes", "[fields]") {
                                    {"token_clamp.lo", number},
                                    {"token_clamp.hi", number},
                                    {"pair", pair}});
-  settings(prepass::MeanOne{}, {{"of", "tokens | rows"}, {"reach", reach}, {"count_eps", least_0}});
+  settings(prepass::MeanOne{},
+           {{"of", "tokens | rows"}, {"reach", reach}, {"count_eps", least_0}, {"least", least_0}});
   settings(prepass::TopEntropy{},
            {{"quantile", unit},
             {"threshold", "a number (nats, or infinity: the batch's own quantile)"},

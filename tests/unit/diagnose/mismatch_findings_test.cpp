@@ -56,9 +56,9 @@ gdpo::DiagnoseSettings whole_step() {
   return settings;
 }
 template <class Loss>
-Names found_in_loss(const Step& step, const Loss& loss) {
+Names found_in_loss(const Step& step, const Loss& loss, const gdpo::DiagnoseSettings& settings) {
   const gdpo::TokenBatch<double> batch = step.batch();
-  return names(gdpo::diagnose(loss(batch, gdpo::count(batch)).metrics));
+  return names(gdpo::diagnose(loss(batch, gdpo::count(batch)).metrics, settings));
 }
 
 }  // namespace
@@ -132,11 +132,13 @@ TEST_CASE("a correction that has changed nothing in a whole step", "[diagnose]")
 TEST_CASE("a KL term that adds nothing, and a surrogate that is 0", "[diagnose]") {
   for (const bool means : {false, true}) {
     Step step;
+    bool whole = false;
     const auto run = [&](double beta) {
       auto loss = gdpo::grpo_loss;
       loss.kl.beta = beta;
-      return means ? found_in_loss(step, gdpo::with_metrics<gdpo::metrics::Means>(loss))
-                   : found_in_loss(step, loss);
+      const gdpo::DiagnoseSettings settings = whole ? whole_step() : gdpo::DiagnoseSettings{};
+      return means ? found_in_loss(step, gdpo::with_metrics<gdpo::metrics::Means>(loss), settings)
+                   : found_in_loss(step, loss, settings);
     };
     CHECK(run(0.04).empty());
     CHECK(run(0).empty());
@@ -146,6 +148,8 @@ TEST_CASE("a KL term that adds nothing, and a surrogate that is 0", "[diagnose]"
     step.kl_weights[7] = 1;
     CHECK(run(0.04).empty());
     step.weights.assign(40, 0);
+    CHECK(run(0.04).empty());  // of a part of a step it may well be
+    whole = true;
     CHECK(run(0.04) == Names{"no_effect surrogate"});
     step.weights[7] = 1;
     CHECK(run(0.04).empty());

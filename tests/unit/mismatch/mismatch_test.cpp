@@ -247,6 +247,19 @@ TEST_CASE("what mismatch and merge refuse", "[mismatch]") {
   const MismatchReport a = gdpo::mismatch(step.batch()), b = gdpo::mismatch(step.batch(), settings);
   CHECK(message_of([&] { merge(a, b); }).find("gdpo::merge: settings: given token_low 0.5") == 0);
   CHECK(differs(merge(a, MismatchReport{}), a) == "");
+  CHECK(message_of([&] { gdpo::mismatch(step.batch(), {}, -1); }) ==
+        "gdpo::mismatch: first_row: given -1; needed: 0 or more");
+  for (const double bound : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    CHECK(message_of([&] {
+            gdpo::mismatch_settings(gdpo::MismatchKeys::Verl, bound);
+          }).find("gdpo::mismatch_settings: bound: given ") == 0);
+  }
+  CHECK(gdpo::mismatch_settings(gdpo::MismatchKeys::Verl, 0.5).token_high == 2);
+  for (const gdpo::index_t positions : {gdpo::index_t{-1}, a.scored - 1}) {
+    CHECK(message_of([&] {
+            a.to_map(gdpo::MismatchKeys::SkyRl, "", positions);
+          }).find("gdpo::MismatchReport::to_map: positions: given ") == 0);
+  }
 }
 
 }  // namespace mismatch_test

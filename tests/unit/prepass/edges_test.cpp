@@ -798,4 +798,31 @@ TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference",
   CHECK(difference(run(columns), expected) == "");
 }
 
+TEST_CASE("a statistic over a group whose number is NaN is NaN: the row is dropped", "[prepass]") {
+  using prepass::Statistic;
+  Two x;
+  x.old = Numbers(6, -1.0), x.rollout = Numbers(6, -6.0);
+  const std::vector<double> groups{nan_, 1};
+  prepass::Importance weight;
+  weight.statistic = Statistic::GroupMean, weight.clip.hi = 2, weight.groups = gdpo::view(groups);
+  CHECK(x.weights_of(weight) == Numbers{0, 0, 0, 2, 2, 2});
+  prepass::Gate gate;
+  gate.statistic = Statistic::GroupMean, gate.max = 1000, gate.groups = gdpo::view(groups);
+  CHECK(x.weights_of(gate) == Numbers{0, 0, 0, 1, 1, 1});
+}
+
+TEST_CASE("MeanOne divides nothing where the mean is at most `least`, or its inverse is infinite",
+          "[prepass]") {
+  Two x;
+  x.weights = Numbers(6, 1e-9);
+  prepass::MeanOne pass;
+  // 1e-9 times the rounded 1e9: two roundings.
+  CHECK(std::abs(x.weights_of(pass)[0] - 1) <= 4 * tolerance::unit);
+  pass.least = 1e-8;
+  CHECK(x.weights_of(pass)[0] == 1e-9);
+  pass.least = 0;
+  x.weights = Numbers(6, 5e-324);
+  CHECK(x.weights_of(pass)[0] == 5e-324);
+}
+
 }  // namespace edges_test

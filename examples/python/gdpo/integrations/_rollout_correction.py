@@ -1,5 +1,6 @@
 """verl's rollout correction: its options as lines of `gdpo.prepare`, and what it logs with them."""
 import math
+import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -55,7 +56,8 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
     weights, raw, mean, of = None, None, None, "tokens"
     if rollout_is is not None and rollout_is_threshold is not None:
         lines, of = _weight_lines(rollout_is, rollout_is_threshold)
-        weights = raw = _at_tokens(prepare(lines, **arrays).weights, response_mask)
+        prepared = prepare(lines, **arrays)
+        weights = raw = _at_tokens(prepared.weights, prepared.mask)  # also what lines take out
         if rollout_is_batch_normalize:
             mean = _mean_weight(raw, response_mask, of)
             weights = _normalized(raw, mean, response_mask, of)
@@ -79,7 +81,9 @@ def is_ours(*options: Union[str, Sequence[str], None]) -> bool:
 def _names(option: Union[str, Sequence[str], None]) -> List[str]:
     """The names in an option: one, several with commas between, or a list of such."""
     listed = [option] if isinstance(option, str) else list(option or ())
-    return [name.strip() for names in listed for name in names.split(",") if name.strip()]
+    # A comma before a number stands between two ends, as in "clamp=-20,20".
+    return [name.strip() for names in listed
+            for name in re.split(r",(?!\s*[-+]?(?:[\d.]|inf\b))", names) if name.strip()]
 
 
 def _plain(name: str) -> str:

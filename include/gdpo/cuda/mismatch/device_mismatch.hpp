@@ -63,6 +63,7 @@ void mismatch_into(const Device& device, const TokenBatch<S>& batch, MismatchRep
                    index_t first_row = 0) {
   constexpr const char* function = "gdpo::mismatch";
   gdpo::detail::check_fields(function, "settings", settings);
+  gdpo::detail::check_first_row(function, first_row);
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   TokenBatch<S> read = gdpo::detail::mismatch_arrays(function, batch, layout.tokens > 0);
   read.completion_mask = batch.completion_mask;

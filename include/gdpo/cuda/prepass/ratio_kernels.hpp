@@ -188,7 +188,7 @@ struct MergeGroups {
       for (index_t other = 0; other < rows; ++other) {
         if (groups(other) == group) all.merge(reduction, to_merge[other]);
       }
-      of_rows[row] = all.value(reduction, count_eps);
+      of_rows[row] = math::is_nan(group) ? math::nan() : all.value(reduction, count_eps);
     });
   }
 };

@@ -171,6 +171,10 @@ struct MismatchRow {
   }
 };
 
+/// Throws unless the number of a batch's first row is 0 or more.
+inline void check_first_row(const char* function, index_t first_row) {
+  if (first_row < 0) contract::fail(function, "first_row", contract::text(first_row), "0 or more");
+}
 /// The arrays of a batch that a report reads: its old_logp is that of the batch or else logp.
 /// Throws where one is missing and there are tokens.
 template <class S>

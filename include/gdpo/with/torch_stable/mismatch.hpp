@@ -57,7 +57,8 @@ inline MismatchKeys mismatch_keys(const char* function, const std::string& keys)
 inline MismatchSettings mismatch_settings_of(const char* function, const std::string& keys,
                                              double bound, const std::string& settings) {
   MismatchSettings s;
-  if (!keys.empty()) s = mismatch_settings(mismatch_keys(function, keys), bound);
+  s = keys.empty() ? mismatch_settings_of_bound(bound)
+                   : mismatch_settings(mismatch_keys(function, keys), bound);
   runtime::detail::Words next{settings};
   runtime::detail::apply_settings(function, s, next(), next);
   return s;
@@ -96,10 +97,10 @@ inline constexpr const char* mismatch_schema =
 /// The mismatch report of a batch (gdpo/mismatch.hpp), as bytes for merge_mismatch and
 /// mismatch_map.
 ///
-/// `keys`: whose conventions, a word of MismatchKeys, with `bound` (mismatch_settings); empty: the
-/// defaults of MismatchSettings. `settings`: a line of its members. `first_row`: what is added to
-/// the rows of extremes. The other arguments are the members of TokenBatch. Errors: those of
-/// gdpo::mismatch, and `invalid_input` for unknown words.
+/// `keys`: whose conventions, a word of MismatchKeys (mismatch_settings); empty: the defaults of
+/// MismatchSettings. `bound`: ratios above it and below 1 / bound are counted. `settings`: a line
+/// of its members. `first_row`: what is added to the rows of extremes. The other arguments are the
+/// members of TokenBatch. Errors: those of gdpo::mismatch, and `invalid_input` for unknown words.
 inline Tensor mismatch(const std::string& keys, double bound, const std::string& settings,
                        std::int64_t first_row, GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::mismatch";
