@@ -178,7 +178,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(MismatchKeys) {
 ///
 /// Of equal ones it is that of the smallest row, and in it of the smallest token.
 struct PlacedNumber {
-  double value = 0;
+  double value = 0;    ///< The number.
   index_t row = -1;    ///< The row in its batch + the first_row given to mismatch().
   index_t token = -1;  ///< Its position in the row; -1 for a number of the whole row.
 };
@@ -341,6 +341,7 @@ GDPO_END_NAMESPACE
 
 namespace gdpo {
 
+/// \cond  (Doxygen knows these from the declaration.)
 #define GDPO_METRIC(name, ...)                                \
   GDPO_DATA_HOST_INLINE double MismatchReport::name() const { \
     namespace m = detail::mismatch_list;                      \
@@ -395,6 +396,7 @@ GDPO_METRIC(dropped_share, m::share(dropped + masked, tokens() + masked))
 GDPO_METRIC(dropped_row_share, m::share(dropped_rows + masked_rows, valid_rows + masked_rows))
 GDPO_METRIC(missing_share, m::share(missing, tokens()))
 #undef GDPO_METRIC
+/// \endcond
 
 }  // namespace gdpo
 

@@ -101,7 +101,9 @@ struct Covariance {
   /// Sums of advantages and log-probs over the tokens that count: of a row in the order of its
   /// tokens, of the batch in the order of the rows.
   struct Sums {
-    double advantages = 0, logps = 0, n = 0;
+    double advantages = 0,  ///< Of advantages.
+        logps = 0,          ///< Of log-probs, in nats.
+        n = 0;              ///< How many tokens.
     /// Adds a valid token. One that is not finite does not count.
     GDPO_INLINE void add(double advantage, double logp) {
       if (math::not_finite(advantage) || math::not_finite(logp)) return;

@@ -161,14 +161,29 @@ bool has_setting(const std::string& name, const char* setting, const char* value
     if (s.name == setting) return s.value == value;
   return false;
 }
+/// Whether a loss has the setting.
+bool knows_setting(const std::string& name, const char* setting) {
+  for (const auto& s : gdpo::runtime::settings(gdpo::runtime::loss(name)))
+    if (s.name == setting) return true;
+  return false;
+}
 /// Whether a loss is CISPO without a lower bound of the ratio.
 bool clips_from_above_alone(const std::string& name) {
   return has_setting(name, "factor.min_ratio", "0");
 }
 /// Whether a loss has no bound of the ratio.
-bool clips_nothing(const std::string& name) { return has_setting(name, "surrogate.low", "inf"); }
+bool clips_nothing(const std::string& name) {
+  const bool bounded_factor =
+      !has_setting(name, "factor.max_ratio", "inf") && knows_setting(name, "factor.max_ratio");
+  if (!knows_setting(name, "surrogate.low")) return !bounded_factor;
+  const bool from_below =
+      !has_setting(name, "surrogate.low", "inf") && !has_setting(name, "surrogate.low", "1");
+  return !from_below && has_setting(name, "surrogate.high", "inf");
+}
 /// Whether the KL term of a loss is against the old policy, as that of KL-Cov.
 bool is_against_old(const std::string& name) { return has_setting(name, "kl.against", "old"); }
+/// Whether it is against the reference policy.
+bool is_against_ref(const std::string& name) { return has_setting(name, "kl.against", "ref"); }
 
 }  // namespace
 
@@ -256,7 +271,7 @@ TEST_CASE("each mistake with log-probs is found in any loss", "[diagnose][health
     Step same = usual;
     same.ref_logp = same.logp;
     CHECK(finds(gdpo::diagnose(result_of(name, same)), "kl_zero") ==
-          (has_kl(name) && !is_against_old(name)));
+          (has_kl(name) && is_against_ref(name)));
   });
 }
 

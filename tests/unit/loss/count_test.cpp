@@ -168,7 +168,8 @@ TEST_CASE("a step is prepared and counted before its forward pass", "[count][pre
   CHECK(message_of([&] { gdpo::prepare(b, memory, gdpo::prepass::Importance{}); }) ==
         needed + "Importance without batch.old_logp");
   gdpo::prepass::Gate gate;
-  CHECK(message_of([&] { gdpo::prepare(b, memory, gate); }) == needed + "Gate on this pair");
+  CHECK(message_of([&] { gdpo::prepare(b, memory, gate); }) ==
+        needed + "Gate without batch.old_logp");
   b.old_logp = gdpo::view(logp.data(), 4, 4);
   CHECK(message_of([&] { gdpo::prepare(b, memory, gate, gdpo::prepass::Importance{}); }) ==
         "no error");
