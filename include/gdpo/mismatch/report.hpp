@@ -341,7 +341,8 @@ GDPO_END_NAMESPACE
 
 namespace gdpo {
 
-/// \cond  (Doxygen knows these from the declaration.)
+// Doxygen knows them from their declarations.
+/// \cond
 #define GDPO_METRIC(name, ...)                                \
   GDPO_DATA_HOST_INLINE double MismatchReport::name() const { \
     namespace m = detail::mismatch_list;                      \
