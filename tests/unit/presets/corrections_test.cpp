@@ -66,7 +66,7 @@ TEST_CASE("corrections by name set what their trainers do", "[presets][prepass]"
        "importance.clamp.lo=-20 importance.clamp.hi=20 gate.min=0.5 gate.max=5"},
       {"verl::sequence_is_normalized",
        "importance.statistic=sequence_sum importance.clamp.lo=-20 importance.clamp.hi=20 "
-       "importance.clip.hi=2 mean_one.of=rows mean_one.count_eps=1e-08"},
+       "importance.clip.hi=2 mean_one.of=rows mean_one.count_eps=1e-08 mean_one.least=1e-08"},
       {"verl::dppo_tv", "estimator=probability_gain pair=update when=outward min=-0.2 max=0.2"},
       {"verl::dppo_kl",
        "estimator=signed_binary_kl pair=update when=outward min=-0.2 max=0.2 eps=1e-08"},
