@@ -27,6 +27,7 @@ class Settings:
     delta: float = INF
     dual: float = INF
     cispo: bool = False          # whether the surrogate is -A clip(r) logp, with clip(r) detached
+    reinforce: bool = False      # whether it is -A logp
     min_ratio: float = 0.0
     max_ratio: float = INF
     beta: float = 0.04
@@ -107,8 +108,10 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
               logp: torch.Tensor) -> torch.Tensor:
     """max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), and at most -A dual where A < 0.
 
-    CISPO: -A clip(r, min_ratio, max_ratio) logp, without a gradient through r.
+    CISPO: -A clip(r, min_ratio, max_ratio) logp, without a gradient through r. REINFORCE: -A logp.
     """
+    if settings.reinforce:
+        return -advantage * logp
     if settings.cispo:
         return -advantage * ratio.clamp(settings.min_ratio, settings.max_ratio).detach() * logp
     unclipped = -advantage * ratio.clamp(max=settings.delta)
@@ -236,6 +239,7 @@ def settings_from(values: Dict[str, str]) -> Optional[Settings]:
     they must be for each name, the library's own tests say.
     """
     given, bounds = {"cispo": "factor.max_ratio" in values}, {}
+    given["reinforce"] = not given["cispo"] and "surrogate.low" not in values
     for name, value in values.items():
         if name == "kl.gradient" and value == "direct":
             continue

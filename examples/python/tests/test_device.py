@@ -139,8 +139,9 @@ def test_prepare(device, layout, dtype):
         want = cpu.prepare(passes, degenerate, groups, *listed(arrays))
         got = device.call("prepare", passes, degenerate, groups, *listed(arrays))
         assert torch.equal(got[0], want[0]), passes
+        # The operator of the CPU is compiled without FMA, so e^x may be off by an ulp or two.
         for one, other in zip(got[1:], want[1:]):
-            same_bits(one, other)
+            close(one, other, 1e-14 if one.dtype == torch.float64 else 2.0 ** -22)
 
 
 @pytest.mark.parametrize("setting", ["sequence", "sequence_token", "token kl=k1+ kl.against=old",

@@ -18,7 +18,7 @@ from reference import OFF, Settings, settings_from
 
 LAYOUTS = ("padded", "rank 3", "packed", "nested")
 MASKS = (torch.bool, torch.uint8, torch.float32, torch.int64)
-PLAIN = ("advantages", "old_logp", "ref_logp")
+PLAIN = ("advantages", "old_logp", "ref_logp", "rollout_logp")
 
 # What each loss sets, as the library lists it, of those that the reference has a formula for.
 NAMED = {name: settings for name in gdpo.losses() for settings in [
@@ -90,7 +90,8 @@ def test_gradient_is_that_of_the_loss(name):
     """
     batch = random_batch(5, 3, 6)
     settings = NAMED[name]
-    clip = dict(min_ratio=1.1, max_ratio=1.1) if settings.cispo else dict(low=0.9, high=0.9)
+    clip = {} if settings.reinforce else (
+        dict(min_ratio=1.1, max_ratio=1.1) if settings.cispo else dict(low=0.9, high=0.9))
     loss = gdpo.PolicyLoss(name, **clip, beta=0.3, **needs(settings))
     counts = torch.tensor(batch.counts(given=9), dtype=torch.float64)
     arrays = {name: batch.arrays[name] for name in PLAIN}
@@ -172,8 +173,8 @@ def random_case(seed: int):
                                          ("row_weights", 0.4)) if choose.random() < share]
     if settings.level != "token" and choose.random() < 0.6:
         names.append("segments")
-    if settings.beta:
-        names.append("ref_logp")
+    if settings.beta and f"{settings.against}_logp" not in names:
+        names.append(f"{settings.against}_logp")
     return name, settings, given, tuple(names), dtype, choose
 
 

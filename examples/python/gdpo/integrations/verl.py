@@ -114,11 +114,16 @@ class Loss:
             return {}
         low, high = (config.clip_ratio if end is None else end
                      for end in (config.clip_ratio_low, config.clip_ratio_high))
-        settings = (ratio_bounds(low, high) if self._is_cispo else
-                    {"surrogate.low": low, "surrogate.high": high})
+        known = {setting.name for setting in gdpo.loss_settings(self.name)}
+        settings = ratio_bounds(low, high) if self._is_cispo else {}
+        if "surrogate.low" in known:
+            settings.update({"surrogate.low": low, "surrogate.high": high})
         settings["aggregate"] = self._said.get("aggregate", loss_agg_mode)
-        if self._is_of_tokens and not self._is_cispo:  # verl has no other dual clip
-            settings["surrogate.dual"] = config.get("clip_ratio_c", 3.0)
+        most = config.get("clip_ratio_c", 3.0)
+        if "surrogate.dual" in known and self._is_of_tokens:  # verl has no other dual clip
+            settings["surrogate.dual"] = most
+        if self.name in ("verl::dppo_tv", "verl::dppo_kl"):
+            settings["factor.max_ratio"] = most
         length = config.global_batch_info.get("loss_scale_factor")
         if settings["aggregate"] == "seq-mean-token-sum-norm" and length is not None:
             settings["aggregate.constant"] = length
