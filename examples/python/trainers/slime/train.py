@@ -73,7 +73,7 @@ def main(path="gdpo.integrations.slime.policy_loss", steps=5):
         batch["log_probs"] = get_log_probs_and_entropy(
             model(states), args=ARGS, unconcat_tokens=tokens, total_lengths=lengths,
             response_lengths=batch["response_lengths"])[1]["log_probs"]
-    batch["ref_log_probs"] = batch["log_probs"]
+    batch["ref_log_probs"] = batch["rollout_log_probs"] = batch["log_probs"]
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     log = []
     for _ in range(steps):
