@@ -65,7 +65,8 @@ def test_every_loss_can_be_chosen(helpers, name):
     expected_at = logp.clone().requires_grad_(True)
     expected, _ = gdpo.PolicyLoss(name, **settings)(
         expected_at, old_logp=batch.old_per_token_logps, ref_logp=batch.ref_per_token_logps,
-        mask=batch.completion_mask, advantages=batch.advantages[:, 0].contiguous(), counts=counts)
+        rollout_logp=batch.rollout_per_token_logps, mask=batch.completion_mask,
+        advantages=batch.advantages[:, 0].contiguous(), counts=counts)
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, expected_at)[0])
 
