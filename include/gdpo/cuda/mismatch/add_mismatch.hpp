@@ -34,26 +34,26 @@ struct MismatchMembers {
                     (mismatch_extremes - 1) * sizeof(PlacedNumber));
 
   template <class T>
-  GDPO_INLINE static T& at(Of& of, std::size_t first, int i) {
-    return *reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&of) + first +
+  GDPO_INLINE static T& at(Of& numbers, std::size_t first, int i) {
+    return *reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&numbers) + first +
                                  static_cast<std::size_t>(i) * sizeof(T));
   }
   template <class T>
-  GDPO_INLINE static const T& at(const Of& of, std::size_t first, int i) {
-    return *reinterpret_cast<const T*>(reinterpret_cast<const unsigned char*>(&of) + first +
+  GDPO_INLINE static const T& at(const Of& numbers, std::size_t first, int i) {
+    return *reinterpret_cast<const T*>(reinterpret_cast<const unsigned char*>(&numbers) + first +
                                        static_cast<std::size_t>(i) * sizeof(T));
   }
   template <class Any>
-  GDPO_INLINE static auto& count(Any& of, int i) {
-    return at<index_t>(of, offsetof(Of, rows), i);
+  GDPO_INLINE static auto& count(Any& numbers, int i) {
+    return at<index_t>(numbers, offsetof(Of, rows), i);
   }
   template <class Any>
-  GDPO_INLINE static auto& sum(Any& of, int i) {
-    return at<Sum>(of, offsetof(Of, log_ratio), i);
+  GDPO_INLINE static auto& sum(Any& numbers, int i) {
+    return at<Sum>(numbers, offsetof(Of, log_ratio), i);
   }
   template <class Any>
-  GDPO_INLINE static auto& extreme(Any& of, int i) {
-    return at<PlacedNumber>(of, offsetof(Of, abs_log_ratio_max), i);
+  GDPO_INLINE static auto& extreme(Any& numbers, int i) {
+    return at<PlacedNumber>(numbers, offsetof(Of, abs_log_ratio_max), i);
   }
 };
 

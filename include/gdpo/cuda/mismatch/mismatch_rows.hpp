@@ -97,16 +97,16 @@ struct MismatchRows {
     block.each([&](int thread) {
       constexpr int words = sizeof(MismatchRow) / sizeof(std::uint64_t);
       static_assert(sizeof(MismatchRow) % sizeof(std::uint64_t) == 0);
-      const auto* const from = reinterpret_cast<const unsigned char*>(&shared.row);
-      auto* const to = reinterpret_cast<unsigned char*>(of_rows + span.row);
+      const auto* const source = reinterpret_cast<const unsigned char*>(&shared.row);
+      auto* const target = reinterpret_cast<unsigned char*>(of_rows + span.row);
       for (int w = thread; w < words; w += block.threads())
-        std::memcpy(to + 8 * w, from + 8 * w, sizeof(std::uint64_t));
+        std::memcpy(target + 8 * w, source + 8 * w, sizeof(std::uint64_t));
     });
   }
 
  private:
   /// The terms of token first + i. Behind the end of the row they are 0.
-  GDPO_INLINE void compute(Tile& to, const RowSpan& span, index_t first, int i) const {
+  GDPO_INLINE void compute(Tile& target, const RowSpan& span, index_t first, int i) const {
     const index_t t = first + i;
     MismatchToken token;
     bool masked = false;
@@ -122,7 +122,7 @@ struct MismatchRows {
         masked = DeviceBatch<S>::at(batch.completion_mask, span, t) != 0;
       }
     }
-#define GDPO_X(name, ...) to.terms[MismatchSum::name][i] = token.name;
+#define GDPO_X(name, ...) target.terms[MismatchSum::name][i] = token.name;
     GDPO_MISMATCH_HIDDEN_SUMS(GDPO_X)
     GDPO_MISMATCH_TOKEN_SUMS(GDPO_X)
 #undef GDPO_X
@@ -130,7 +130,7 @@ struct MismatchRows {
 #define GDPO_X(name, ...) marks |= static_cast<std::uint32_t>(token.name) << MismatchMark::name;
     GDPO_MISMATCH_TOKEN_COUNTS(GDPO_X)
 #undef GDPO_X
-    to.marks[i] = marks;
+    target.marks[i] = marks;
   }
   /// Adds the first n terms of a tile to a sum.
   GDPO_INLINE static void add(Shared& shared, const Tile& from, int n, int sum) {

@@ -33,6 +33,14 @@ TokenBatch<S> batch_of(const Call& call, GDPO_TORCH_PARAMETERS) {
   return batch;
 }
 
+/// Whether calls that take either log-probs read numbers as double: one of the two is float64.
+inline bool reads_doubles(const Array& logp, const Array& old_logp) {
+  const auto is_double = [](const Array& array) {
+    return array && array->scalar_type() == ScalarType::Double;
+  };
+  return is_double(logp) || is_double(old_logp);
+}
+
 }  // namespace detail
 
 }  // namespace torch_stable

@@ -63,14 +63,6 @@ inline MismatchSettings mismatch_settings_of(const char* function, const std::st
   runtime::detail::apply_settings(function, s, next(), next);
   return s;
 }
-/// Whether log-probs are read as double: one of the arrays is.
-inline bool mismatch_in_double(const Array& logp, const Array& old_logp) {
-  const auto is_double = [](const Array& array) {
-    return array && array->scalar_type() == ScalarType::Double;
-  };
-  return is_double(logp) || is_double(old_logp);
-}
-
 /// Every number of a report under its own name: counts, metrics, and extremes with their places.
 inline std::map<std::string, double> numbers_by_name(const MismatchReport& report) {
   std::map<std::string, double> numbers;
@@ -104,8 +96,8 @@ inline constexpr const char* mismatch_schema =
 inline Tensor mismatch(const std::string& keys, double bound, const std::string& settings,
                        std::int64_t first_row, GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::mismatch";
-  const auto run = detail::mismatch_in_double(logp, old_logp) ? detail::mismatch_of<double>
-                                                              : detail::mismatch_of<float>;
+  const auto run = detail::reads_doubles(logp, old_logp) ? detail::mismatch_of<double>
+                                                         : detail::mismatch_of<float>;
   return detail::bytes_of(run(detail::mismatch_settings_of(function, keys, bound, settings),
                               static_cast<index_t>(first_row), GDPO_TORCH_NAMES));
 }

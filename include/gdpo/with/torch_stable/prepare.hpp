@@ -115,10 +115,6 @@ inline std::vector<AnyPrepass> prepasses_of(const std::vector<std::string>& line
   return any;
 }
 
-inline bool is_of_doubles(const Array& array) {
-  return array && array->scalar_type() == ScalarType::Double;
-}
-
 template <class S>
 std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::string>& passes,
                                                       const Array& degenerate, const Array& groups,
@@ -190,9 +186,8 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std:
                                                           const Array& degenerate,
                                                           const Array& groups,
                                                           GDPO_TORCH_PARAMETERS) {
-  const auto run = detail::is_of_doubles(logp) || detail::is_of_doubles(old_logp)
-                       ? detail::prepare_of<double>
-                       : detail::prepare_of<float>;
+  const auto run = detail::reads_doubles(logp, old_logp) ? detail::prepare_of<double>
+                                                         : detail::prepare_of<float>;
   return run(passes, degenerate, groups, GDPO_TORCH_NAMES);
 }
 

@@ -40,9 +40,8 @@ Tensor mismatch(const std::string& keys, double bound, const std::string& settin
   if (!first) {
     contract::fail(function, "batch.rollout_logp", "no array", "the sampling policy's log-probs");
   }
-  const auto run = detail::mismatch_in_double(logp, old_logp)
-                       ? detail::device_mismatch_of<Queue, double>
-                       : detail::device_mismatch_of<Queue, float>;
+  const auto run = detail::reads_doubles(logp, old_logp) ? detail::device_mismatch_of<Queue, double>
+                                                         : detail::device_mismatch_of<Queue, float>;
   return run(detail::call_on(function, **first),
              detail::mismatch_settings_of(function, keys, bound, settings),
              static_cast<index_t>(first_row), GDPO_TORCH_NAMES);

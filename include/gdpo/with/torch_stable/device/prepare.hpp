@@ -88,9 +88,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string
     contract::fail("gdpo::prepare", "batch", "no array of tokens and no offsets",
                    "a mask, offsets or log-probs, which say how many tokens the rows have");
   }
-  const auto run = detail::is_of_doubles(logp) || detail::is_of_doubles(old_logp)
-                       ? detail::device_prepare_of<Queue, double>
-                       : detail::device_prepare_of<Queue, float>;
+  const auto run = detail::reads_doubles(logp, old_logp) ? detail::device_prepare_of<Queue, double>
+                                                         : detail::device_prepare_of<Queue, float>;
   return run(**first, passes, degenerate, groups, GDPO_TORCH_NAMES);
 }
 
