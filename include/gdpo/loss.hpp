@@ -47,7 +47,8 @@
 /// n is the sum of count() over all micro-batches and ranks of the step; gradient has the shape of
 /// logp, and `{}` computes none. The order of a step: "One step" in include/gdpo/loss/README.md.
 /// Losses of papers: grpo_loss (2402.03300), dapo_loss (2503.14476), dr_grpo_loss (2503.20783),
-/// gspo_loss and gspo_token_loss (2507.18071); of trainers: gdpo/presets/.
+/// gspo_loss and gspo_token_loss (2507.18071), cispo_loss, sapo_loss, vespo_loss, gmpo_loss,
+/// topr_loss and up_grpo_loss (loss/named.hpp); of trainers: gdpo/presets/.
 ///
 /// **Arrays of TokenBatch.** "tokens" is the shape of logp: (B, T), (prompts, completions, T), or
 /// packed (N) with offsets. Where tokens have rank 3, (B) may be (prompts, completions). Numbers

@@ -88,7 +88,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
-#include <gdpo/loss/any_surrogate.hpp>
+#include <gdpo/loss/any_level.hpp>
 #include <gdpo/presets/all.hpp>
 #include <gdpo/value.hpp>
 #include <limits>
@@ -277,10 +277,11 @@ struct OfFactors {
 using AnySurrogate = decltype(presets::with_losses(detail::OfSurrogates{}));
 /// Any list of detached factors that a name can stand for.
 using AnyFactors = decltype(presets::with_losses(detail::OfFactors{}));
-/// The loss type of all other names: at a level, with everything else chosen at run time. A new
-/// surrogate adds a formula to it and no type.
+/// The loss type of all other names: at a level, with everything else chosen at run time, map and
+/// statistic of a level of segments too. A new surrogate adds a formula to it and no type.
 template <class Level>
-using AnyLossAt = PolicyLoss<Level, AnySurrogate, AnyKl, Aggregate, AnyFactors>;
+using AnyLossAt =
+    PolicyLoss<gdpo::detail::AnyLevel<Level>, AnySurrogate, AnyKl, Aggregate, AnyFactors>;
 
 namespace detail {
 /// The KL term as an AnyKl, whose estimator and gradient are members.
@@ -297,14 +298,23 @@ constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
                                                                : KlGradient::Direct;
   return {kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
 }
+/// The KL term of a loss by name is one already.
+constexpr const AnyKl& any_kl(const AnyKl& kl) { return kl; }
+/// The levels at which the clipped ratio has a type of its own: those of most names.
+template <class Level>
+constexpr bool has_own_type_v = !Level::of_segment || std::is_same_v<Level, level::Sequence<>> ||
+                                std::is_same_v<Level, level::SequenceToken<>>;
 /// The same loss with its KL term, and all but the clipped ratio, chosen at run time.
 template <class L>
 constexpr auto any_loss(const L& l) {
-  if constexpr (std::is_same_v<LossAt<decltype(l.level)>, decltype(with_kl(l, any_kl(l.kl)))>) {
-    return with_kl(l, any_kl(l.kl));
+  using Level = std::decay_t<decltype(l.level)>;
+  constexpr bool clips_ratio = std::is_same_v<decltype(L::surrogate), surrogate::Ratio> &&
+                               std::is_same_v<decltype(L::factor), Factors<>>;
+  if constexpr (clips_ratio && has_own_type_v<Level>) {
+    return LossAt<Level>{l.level, l.surrogate, any_kl(l.kl), l.aggregate};
   } else {
-    return AnyLossAt<std::decay_t<decltype(l.level)>>{l.level, l.surrogate, any_kl(l.kl),
-                                                      l.aggregate, l.factor};
+    return AnyLossAt<Level>{gdpo::detail::any_level(l.level), l.surrogate, any_kl(l.kl),
+                            l.aggregate, l.factor};
   }
 }
 /// Called with a list of losses (in decltype only), gives the variant of their types, and of LossAt
@@ -394,9 +404,9 @@ inline Loss loss(std::string_view name, std::string_view level = "") {
   return std::visit(
       [level_index](const auto& l) -> Loss {
         if (level_index == detail::level_of<std::decay_t<decltype(l.level)>>) return l;
-        if (level_index == 0) return with_level<level::Token<>>(l);
-        if (level_index == 1) return with_level<level::Sequence<>>(l);
-        return with_level<level::SequenceToken<>>(l);
+        if (level_index == 0) return detail::any_loss(with_level<level::Token<>>(l));
+        if (level_index == 1) return detail::any_loss(with_level<level::Sequence<>>(l));
+        return detail::any_loss(with_level<level::SequenceToken<>>(l));
       },
       chosen);
 }

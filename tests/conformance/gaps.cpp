@@ -50,6 +50,14 @@ bool padded(const Case& c) {
   const std::vector<double> mask = array_of(c.inputs.at("response_mask")).data;
   return std::find(mask.begin(), mask.end(), 0.0) != mask.end();
 }
+// Some row has no valid token.
+bool empty_row(const Case& c) {
+  const Array mask = array_of(c.inputs.at("response_mask"));
+  const auto width = static_cast<std::ptrdiff_t>(mask.shape.at(1));
+  for (auto row = mask.data.begin(); row != mask.data.end(); row += width)
+    if (std::all_of(row, row + width, [](double valid) { return valid == 0; })) return true;
+  return false;
+}
 bool missing_old_logp(const Case& c) {
   const std::vector<double> old = array_of(c.inputs.at("old_logp")).data;
   return std::any_of(old.begin(), old.end(), [](double x) { return x != x; });
@@ -76,7 +84,6 @@ struct Gap {
 constexpr const char *kSapo = "another surrogate: SAPO's gate",
                      *kVespo = "another surrogate: VESPO", *kLuspo = "LUSPO's means over padding",
                      *kReal = "another loss: REAL, over groups of rows",
-                     *kGmpo = "another surrogate: the geometric mean of clipped ratios (GMPO)",
                      *kReinforce = "a preset of REINFORCE without a clip",
                      *kSft = "another loss: cross entropy and its mixtures",
                      *kBaseline = "another baseline", *kGiven = "a baseline that is given",
@@ -87,20 +94,17 @@ const std::vector<Gap>& gaps() {
   const When every = always;
   static const std::vector<Gap> all{
       {"trl", "loss", {"GRPOTrainer._compute_loss"}, has("entropy_coef"), "an entropy coefficient"},
-      {"trl", "loss", {"GRPOTrainer._compute_loss"}, is("loss_type", {"sapo"}), kSapo},
-      {"trl", "loss", {"GRPOTrainer._compute_loss"}, is("loss_type", {"vespo"}), kVespo},
       {"trl",
        "loss",
        {"GRPOTrainer._compute_loss"},
        is("loss_type", {"luspo"}) && before({1, 10}) && When(padded) &&
-           (is("importance_sampling_level", {"token"}) || is("beta", {0.04})),
+           is("importance_sampling_level", {"sequence"}) && is("beta", {0.04}),
        kLuspo},
       {"trl",
        "loss",
-       {"RLOOTrainer._compute_loss"},
-       every,
-       "a preset of the ratio of whole rows, the sum of their log ratios"},
-      {"trl", "loss", {"GMPOTrainer._compute_loss"}, every, kGmpo},
+       {"RLOOTrainer._compute_loss", "GMPOTrainer._compute_loss"},
+       empty_row,
+       "a row without tokens that adds its advantage to the value of the loss"},
       {"trl", "aggregate", {"GRPOTrainer.get_gamma_weights"}, every, kVespo},
       {"trl",
        "advantage",
@@ -113,11 +117,6 @@ const std::vector<Gap>& gaps() {
        has("reward_clip_range") || is("beta", {0.1}),
        "a clip of summed rewards, and a KL penalty from log-probs of tokens"},
 
-      {"ms_swift",
-       "loss",
-       {"GRPOTrainer._compute_loss_and_metrics", "MegatronGRPOTrainer.loss_func"},
-       is("loss_type", {"sapo"}),
-       kSapo},
       {"ms_swift",
        "loss",
        {"GRPOTrainer._compute_loss_and_metrics", "MegatronGRPOTrainer.loss_func"},
@@ -138,22 +137,11 @@ const std::vector<Gap>& gaps() {
       {"liger",
        "loss",
        {"LigerFusedLinearGRPOFunction.ppo_loss_fn"},
-       is("loss_type", {"sapo"}),
-       kSapo},
-      {"liger",
-       "loss",
-       {"LigerFusedLinearGRPOFunction.ppo_loss_fn"},
-       is("loss_type", {"vespo"}),
-       kVespo},
-      {"liger",
-       "loss",
-       {"LigerFusedLinearGRPOFunction.ppo_loss_fn"},
-       is("loss_type", {"luspo"}),
+       is("loss_type", {"luspo"}) && When(padded) &&
+           is("importance_sampling_level", {"sequence"}) && is("beta", {0.04}),
        kLuspo},
       {"liger", "aggregate", {"get_gamma_weights"}, every, kVespo},
 
-      {"unsloth_zoo", "loss", {"grpo_compute_loss"}, is("loss_type", {"sapo"}), kSapo},
-      {"unsloth_zoo", "loss", {"grpo_compute_loss"}, is("loss_type", {"vespo"}), kVespo},
       {"unsloth_zoo", "aggregate", {"grpo_entropy_bonus_weights"}, every, "an entropy coefficient"},
       {"unsloth_zoo",
        "logp",
@@ -161,9 +149,6 @@ const std::vector<Gap>& gaps() {
        every,
        "log-probs over the tokens that sampling keeps (kind logp)"},
 
-      {"verl", "loss", {"compute_policy_loss_sapo"}, every, kSapo},
-      {"verl", "loss", {"compute_policy_loss_geo_mean"}, every, kGmpo},
-      {"verl", "loss", {"compute_policy_loss_dro"}, every, "another surrogate: DRO"},
       {"verl",
        "loss",
        {"compute_policy_loss_bypass_mode"},

@@ -22,19 +22,35 @@ namespace ms_swift = gdpo::ms_swift;
 // The settings that TRL, its fork by NVlabs, ms-swift and Liger share.
 LossSetup trl_family(Params& params, const Case& recorded, const std::string& trainer,
                      std::initializer_list<const char*> levels) {
-  const std::string type =
-      params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "fipo"});
-  const bool cispo = type == "cispo";
+  const std::string type = params.choice(
+      "loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "fipo", "sapo", "vespo"});
+  const bool cispo = type == "cispo", vespo = type == "vespo";
   const std::vector<std::string>& known = gdpo::runtime::loss_names();
   const std::string preset = preset_of(recorded, trainer + type);
   if (std::find(known.begin(), known.end(), preset) == known.end())
     throw Unsupported("there is no preset " + preset);
   LossSetup setup;
   const std::string level = params.choice("importance_sampling_level", levels, "token");
-  setup.loss = gdpo::runtime::loss(preset, level);
+  setup.loss = gdpo::runtime::loss(preset, vespo ? "" : level);  // vespo's is that of rows
   const double high = params.number("epsilon_high");
   if (cispo) {
     set_ratio_bounds(setup, 0, high);
+    params.without_effect({"epsilon_low", "delta"});
+  } else if (type == "sapo") {
+    const bool is_tau = params.has("tau_pos");
+    set_surrogate(
+        setup, gdpo::surrogate::Soft{params.number(is_tau ? "tau_pos" : "sapo_temperature_pos"),
+                                     params.number(is_tau ? "tau_neg" : "sapo_temperature_neg")});
+    params.without_effect({"epsilon_low", "delta"});
+  } else if (vespo) {
+    set_factor(setup, gdpo::factor::Gamma{
+                          params.number("vespo_k_pos"), params.number("vespo_lambda_pos"),
+                          params.number("vespo_k_neg"), params.number("vespo_lambda_neg")});
+    if (params.has("token_log_ratio_clamp")) {
+      params.of_preset("token_log_ratio_clamp",
+                       gdpo::Bounds{gdpo::vespo_level.map.lo, gdpo::vespo_level.map.hi});
+      params.of_preset("seq_log_ratio_clamp", gdpo::vespo_level.bounds);
+    }
     params.without_effect({"epsilon_low", "delta"});
   } else {
     set_clip(setup, params.number("epsilon_low"), high, params.at_most("delta"),
@@ -50,7 +66,7 @@ LossSetup trl_family(Params& params, const Case& recorded, const std::string& tr
     params.without_effect({"max_completion_length"});
   }
   Over& over = aggregate_of(setup).over;
-  if (type == "dapo" || cispo || over == Over::Given) {
+  if (type == "dapo" || cispo || vespo || over == Over::Given) {
     if (params.has("num_items_in_batch")) {
       setup.given = params.number("num_items_in_batch");
       if (trainer == "liger::") over = Over::Given;  // the argument is optional in Liger
@@ -59,6 +75,13 @@ LossSetup trl_family(Params& params, const Case& recorded, const std::string& tr
     }
   } else {
     params.without_effect({"num_items_in_batch"});
+  }
+  // Up to 1.9.2 TRL, and Liger, take luspo's mean over the padded row, each position times the
+  // number of its valid tokens.
+  const bool masks = trainer == "unsloth_zoo::" || since(recorded, {1, 10});
+  if (type == "luspo" && level == "token" && !masks) {
+    aggregate_of(setup) = gdpo::aggregate::seq_mean_token_mean();
+    setup.over_padding = true;
   }
   if (params.has("num_processes")) params.fixed("num_processes", 1);
   if (params.has("use_bias_correction_kl") && params.flag("use_bias_correction_kl")) {
@@ -174,6 +197,40 @@ LossSetup trl_loss(Params& params, const Case& recorded) {
     for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
     comparison.metric("cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
   };
+  if (setup.over_padding) setup.metrics = [](const auto&, auto&) {};
+  return setup;
+}
+
+// RLOOTrainer, whose ratio is that of the whole row.
+LossSetup trl_rloo(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("trl::rloo");
+  set_clip(setup, params.number("epsilon_low"), params.number("epsilon_high"));
+  params.fixed("importance_sampling_level", "sequence, sum of log-ratios");
+  params.remark("reduction");
+  no_log_ratio_clamp(params);
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
+  };
+  return setup;
+}
+
+// GMPOTrainer. Tokens below the quantile of entropies leave the geometric mean.
+LossSetup trl_gmpo(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("trl::gmpo");
+  set_map(setup,
+          gdpo::map::TrustRegion{params.number("epsilon_low"), params.number("epsilon_high")});
+  set_beta(setup, params.number("beta"));
+  aggregate_of(setup).scale = 1 / params.number("gradient_accumulation_steps");
+  params.remark("reduction");
+  prepass::TopEntropy top;
+  top.quantile = 1 - params.number("top_entropy_quantile");
+  top.reach = gdpo::Reach::Mask;
+  if (top.quantile > 0) set_passes(setup, top);
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric("kl", run.result.metrics.kl.mean());
+  };
   return setup;
 }
 
@@ -258,6 +315,7 @@ LossSetup liger_loss(Params& params, const Case& recorded) {
   params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
                          "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"});
   const bool same_clips = !delta_hides_clips(setup);
+  if (setup.over_padding) return setup;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
     if (same_clips) comparison.metric("clip_ratio", run.result.metrics.clip_fraction.mean());
@@ -449,6 +507,47 @@ Mapping verl_dppo(const prepass::Gate& pass, const char* preset) {
     };
     return setup;
   };
+}
+
+// sapo and geo_mean have an aggregate of their own, whatever loss_agg_mode says.
+void fixed_aggregate(Params& params) {
+  params.without_effect({"loss_agg_mode", "loss_scale_factor"});
+  params.of_preset("seq_len_eps", gdpo::verl::seq_mean_token_mean.row_count_eps);
+}
+
+LossSetup verl_sapo(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("verl::sapo");
+  set_surrogate(setup, gdpo::surrogate::Soft{params.number("tau_pos"), params.number("tau_neg")});
+  fixed_aggregate(params);
+  check_log_ratio_clamp(params, setup);
+  verl_metrics(params, setup, kActorKeys);
+  return setup;
+}
+
+LossSetup verl_geo_mean(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("verl::geo_mean");
+  set_map(setup, gdpo::map::TrustRegion{params.number("clip_ratio_low"),
+                                        params.number("clip_ratio_high")});
+  params.without_effect({"clip_ratio"});
+  params.remark("rule");
+  fixed_aggregate(params);
+  no_log_ratio_clamp(params);
+  params.without_effect({"mean_eps"});
+  return setup;
+}
+
+LossSetup verl_dro(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("verl::dro");
+  set_beta(setup, params.number("dro_beta"));
+  aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
+  const double eps = params.number("mean_eps");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric("actor/ppo_kl", run.result.metrics.approx_kl_k1.mean(eps));
+  };
+  return setup;
 }
 
 Mapping verl_reinforce(const char* preset) {
@@ -793,6 +892,7 @@ Handler losses(Mapping mapping) {
     Params params(recorded.params);
     TokenInputs in = token_inputs(recorded);
     const LossSetup setup = mapping(params, recorded);
+    if (setup.over_padding) in = over_padding(in);
     params.all_read();
     comparison.runs(settings_of(setup.loss));
     for (const std::string& settings : setup.passes) comparison.runs(settings);
@@ -874,6 +974,8 @@ void add_losses(Registry& registry) {
     registry.add_loss(source, "loss", function, losses(std::move(mapping)));
   };
   add("trl", "GRPOTrainer._compute_loss", trl_loss);
+  add("trl", "RLOOTrainer._compute_loss", trl_rloo);
+  add("trl", "GMPOTrainer._compute_loss", trl_gmpo);
   add("unsloth_zoo", "grpo_compute_loss", unsloth_loss);
   add("nvlabs_gdpo", "GRPOTrainer._compute_loss", nvlabs_trl_loss);
   add("nvlabs_gdpo", "compute_policy_loss", nvlabs_verl_loss);
@@ -886,6 +988,9 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss_cispo", verl_cispo);
   add("verl", "compute_policy_loss_dppo_tv", verl_dppo(gdpo::verl::dppo_tv, "verl::dppo_tv"));
   add("verl", "compute_policy_loss_dppo_kl", verl_dppo(gdpo::verl::dppo_kl, "verl::dppo_kl"));
+  add("verl", "compute_policy_loss_sapo", verl_sapo);
+  add("verl", "compute_policy_loss_geo_mean", verl_geo_mean);
+  add("verl", "compute_policy_loss_dro", verl_dro);
   add("verl", "compute_policy_loss_gpg", verl_reinforce("verl::gpg"));
   add("verl", "compute_policy_loss_reinforce", verl_reinforce("verl::reinforce"));
   add("verl", "compute_policy_loss_bypass_mode", verl_bypass);

@@ -27,20 +27,47 @@ constexpr bool clips_ratio = std::is_same_v<decltype(Loss::surrogate), gdpo::sur
 inline void set_clip(LossSetup& setup, double low, double high, double delta = gdpo::math::infinity,
                      double dual = gdpo::math::infinity) {
   with_loss(setup, [&](auto& loss) {
+    const gdpo::surrogate::Ratio ratio{low, high, delta, dual};
+    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>) {
+      loss.surrogate = ratio;
+    } else {
+      if (loss.surrogate.number != gdpo::runtime::AnySurrogate(ratio).number)
+        throw std::logic_error("set_clip: this loss has another surrogate");
+      loss.surrogate = ratio;
+    }
+  });
+}
+// Another surrogate, factor or map of a loss whose type leaves them to run time.
+template <class Surrogate>
+void set_surrogate(LossSetup& setup, const Surrogate& surrogate) {
+  with_loss(setup, [&](auto& loss) {
     if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
-      loss.surrogate = {low, high, delta, dual};
+      throw std::logic_error("set_surrogate: this loss clips the ratio");
     else
-      throw std::logic_error("set_clip: this loss has another surrogate");
+      loss.surrogate = surrogate;
+  });
+}
+template <class Factor>
+void set_factor(LossSetup& setup, const Factor& factor) {
+  with_loss(setup, [&](auto& loss) {
+    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
+      throw std::logic_error("set_factor: this loss has no factor");
+    else
+      loss.factor = gdpo::Factors<Factor>{factor, {}};
+  });
+}
+template <class Map>
+void set_map(LossSetup& setup, const Map& map) {
+  with_loss(setup, [&](auto& loss) {
+    if constexpr (std::is_same_v<decltype(loss.level.map), gdpo::AnyMap>)
+      loss.level.map = map;
+    else
+      throw std::logic_error("set_map: this loss has a map of its own");
   });
 }
 // The bounds of the detached ratio of CISPO.
 inline void set_ratio_bounds(LossSetup& setup, double min, double max) {
-  with_loss(setup, [&](auto& loss) {
-    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
-      throw std::logic_error("set_ratio_bounds: this loss has no factor");
-    else
-      loss.factor = gdpo::Factors<gdpo::factor::ClippedRatio>{{min, max}, {}};
-  });
+  set_factor(setup, gdpo::factor::ClippedRatio{min, max});
 }
 
 inline void set_beta(LossSetup& setup, double beta) {

@@ -91,6 +91,16 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   return in;
 }
 
+TokenInputs over_padding(const TokenInputs& in) {
+  TokenInputs all = in;
+  const auto width = static_cast<std::ptrdiff_t>(in.width);
+  all.row_weights.clear();
+  for (auto row = in.mask.begin(); row != in.mask.end(); row += width)
+    all.row_weights.push_back(static_cast<double>(std::count(row, row + width, 1)));
+  all.mask.assign(in.mask.size(), 1);
+  return all;
+}
+
 TokenInputs packed(const TokenInputs& in) {
   TokenInputs out;
   out.target = in.target;

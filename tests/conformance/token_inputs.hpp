@@ -32,6 +32,10 @@ struct TokenInputs {
 // for shapes that do not fit, Unsupported for an input with another name.
 TokenInputs token_inputs(const Case& recorded, const std::string& logp = "logp");
 
+// The inputs of a trainer whose sums run over padding: without a mask, and each row weighs as many
+// times as it has valid tokens.
+TokenInputs over_padding(const TokenInputs& in);
+
 // The same tokens without padding. A row whose valid tokens come first is cut to them; a row with
 // holes stays whole, and so do all rows if no token is valid.
 TokenInputs packed(const TokenInputs& in);

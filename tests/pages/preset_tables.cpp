@@ -173,7 +173,13 @@ Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
 
 std::string text(const gdpo::map::None&) { return ""; }
 std::string text(const gdpo::map::Clamp& m) { return within("log ratio", {m.lo, m.hi}); }
+std::string text(const gdpo::map::TrustRegion& m) {
+  const bool same = m.low == m.high;
+  return "token log ratio at most " + number(m.high) + " where A > 0, at least " +
+         (same ? "minus that" : number(-m.low)) + " where A < 0";
+}
 std::string text(const gdpo::statistic::Mean&) { return "mean log ratio"; }
+std::string text(const gdpo::statistic::Sum&) { return "sum of log ratios"; }
 
 template <class Map>
 std::string text(const gdpo::level::Token<Map>& level) {
@@ -184,7 +190,9 @@ std::string text(const gdpo::level::Token<Map>& level) {
 template <class Level>
 std::string of_segment(std::string of, const Level& level) {
   append(of, text(level.map));
-  append(of, within(text(level.statistic), level.bounds));
+  const std::string bounds = within(text(level.statistic), level.bounds);
+  const bool mean = std::is_same_v<decltype(level.statistic), gdpo::statistic::Mean>;
+  append(of, bounds.empty() && !mean ? text(level.statistic) : bounds);
   return of;
 }
 template <class Map, class Statistic>

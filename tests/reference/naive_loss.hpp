@@ -77,6 +77,11 @@ inline Moved abs(Moved x) {
 }
 inline real number(Moved x) { return x.at; }
 
+/// 1 / (1 + e^-x).
+inline real sigmoid(real x) { return 1 / (1 + std::exp(-x)); }
+inline Dual sigmoid(Dual x) { return {sigmoid(x.v), x.d * sigmoid(x.v) * sigmoid(-x.v)}; }
+inline Moved sigmoid(Moved x) { return {sigmoid(x.at), sigmoid(x.now)}; }
+
 /// e^x - 1 - x without cancellation: by its series where |x| <= 1/4.
 inline real exp_less_line(real x) {
   if (std::fabs(x) > 0.25L) return std::expm1(x) - x;
@@ -140,13 +145,62 @@ struct Reinforce {
   }
   Clips clips(real, real) const { return {}; }
 };
-using Surrogate = std::variant<Ratio, Reinforce>;
+struct Soft {
+  static constexpr const char* name = "Soft";
+  double tau_pos = 1, tau_neg = 1.05;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("tau_pos", s.tau_pos), f("tau_neg", s.tau_neg);
+  }
+  template <class N>
+  N operator()(const Token<N>& t, const N& ratio) const {
+    const real tau = static_cast<real>(t.advantage > 0 ? tau_pos : tau_neg);
+    return N(-t.advantage) * N(4 / tau) * sigmoid(N(tau) * (ratio - N(1)));
+  }
+  Clips clips(real, real) const { return {}; }
+};
+struct Clipped {
+  static constexpr const char* name = "Clipped";
+  double low = 0.2, high = 0.2;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("low", s.low), f("high", s.high);
+  }
+  template <class N>
+  N operator()(const Token<N>& t, const N& ratio) const {
+    return N(-t.advantage) * clamp(ratio, 1 - static_cast<real>(low), 1 + static_cast<real>(high));
+  }
+  Clips clips(real r, real a) const {
+    const bool below = r<1 - static_cast<real>(low), above = r> 1 + static_cast<real>(high);
+    return {below && a < 0, above && a > 0, below || above};
+  }
+};
+struct PositiveReinforce {
+  static constexpr const char* name = "PositiveReinforce";
+  double low = 0.2, dual = off;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("low", s.low), f("dual", s.dual);
+  }
+  Ratio clip() const { return {low, off, off, dual}; }
+  template <class N>
+  N operator()(const Token<N>& t, const N& ratio) const {
+    return t.advantage > 0 ? Reinforce{}(t, ratio) : clip()(t, ratio);
+  }
+  Clips clips(real r, real a) const { return clip().clips(r, a); }
+};
+using Surrogate = std::variant<Ratio, Reinforce, Soft, Clipped, PositiveReinforce>;
+
+/// What a factor may read; all of it is detached.
+struct FactorArgs {
+  real log_ratio, advantage, row_advantage, tag;
+};
 
 struct NoFactor {
   static constexpr const char* name = "";
   template <class Self, class F>
   static void settings(Self&, const F&) {}
-  real operator()(real) const { return 1; }
+  real operator()(const FactorArgs&) const { return 1; }
   Clips clips(real, real, const Clips& of_surrogate) const { return of_surrogate; }
 };
 /// It counts the clips in place of the surrogate.
@@ -157,13 +211,51 @@ struct ClippedRatio {
   static void settings(Self& s, const F& f) {
     f("min_ratio", s.min_ratio), f("max_ratio", s.max_ratio);
   }
-  real operator()(real r) const { return clamp(r, min_ratio, max_ratio); }
+  real operator()(const FactorArgs& a) const {
+    return clamp(std::exp(a.log_ratio), min_ratio, max_ratio);
+  }
   Clips clips(real r, real a, const Clips& of_surrogate) const {
     return {r < min_ratio && a<0, r> max_ratio && a > 0, r < min_ratio || r > max_ratio,
             of_surrogate.dual};
   }
 };
-using Factor = std::variant<NoFactor, ClippedRatio>;
+struct SignedRatio {
+  static constexpr const char* name = "SignedRatio";
+  double positive_min = 1, positive_max = 1, negative_min = 0, negative_max = 1, threshold = 0;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("positive_min", s.positive_min), f("positive_max", s.positive_max);
+    f("negative_min", s.negative_min), f("negative_max", s.negative_max);
+    f("threshold", s.threshold);
+  }
+  ClippedRatio of_sign(real advantage) const {
+    return advantage > static_cast<real>(threshold) ? ClippedRatio{positive_min, positive_max}
+                                                    : ClippedRatio{negative_min, negative_max};
+  }
+  real operator()(const FactorArgs& a) const { return of_sign(a.advantage)(a); }
+  Clips clips(real r, real a, const Clips& of_surrogate) const {
+    const ClippedRatio bounds = of_sign(a);
+    if (bounds.min_ratio == bounds.max_ratio) return {false, false, false, of_surrogate.dual};
+    return bounds.clips(r, a, of_surrogate);
+  }
+};
+/// It counts no clips.
+struct Gamma {
+  static constexpr const char* name = "Gamma";
+  double k_pos = 2, lambda_pos = 3, k_neg = 3, lambda_neg = 2;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("k_pos", s.k_pos), f("lambda_pos", s.lambda_pos);
+    f("k_neg", s.k_neg), f("lambda_neg", s.lambda_neg);
+  }
+  real operator()(const FactorArgs& a) const {
+    const real k = static_cast<real>(a.advantage < 0 ? k_neg : k_pos),
+               lambda = static_cast<real>(a.advantage < 0 ? lambda_neg : lambda_pos);
+    return std::exp(lambda + k * a.log_ratio - lambda * std::exp(a.log_ratio));
+  }
+  Clips clips(real, real, const Clips& of_surrogate) const { return of_surrogate; }
+};
+using Factor = std::variant<NoFactor, ClippedRatio, SignedRatio, Gamma>;
 
 // ---- settings ----
 
@@ -198,14 +290,11 @@ struct Kl {
     f("output.lo", s.output.lo), f("output.hi", s.output.hi);
   }
 };
-/// What a factor may read; all of it is detached.
-struct FactorArgs {
-  real log_ratio, advantage, row_advantage, tag;
-};
 struct Settings {
   Level level = Level::Token;
   Map map = Map::None;
-  Bounds map_bounds{-20, 20};  // of Map::Clamp; for Map::TrustRegion they are [-low, high]
+  Bounds map_bounds{-20, 20};            // of Map::Clamp
+  double map_low = 0.4, map_high = 0.4;  // of Map::TrustRegion
   Statistic statistic = Statistic::Mean;
   double statistic_count_eps = 0;
   Bounds level_bounds;
@@ -222,7 +311,8 @@ struct Settings {
 template <class S, class F>
 void level_settings(S& s, const F& f) {
   f("map.lo", s.map_bounds.lo), f("map.hi", s.map_bounds.hi);
-  f("statistic.count_eps", s.statistic_count_eps);
+  f("map.low", s.map_low), f("map.high", s.map_high);
+  f("statistic.kind", s.statistic), f("statistic.count_eps", s.statistic_count_eps);
   f("bounds.lo", s.level_bounds.lo), f("bounds.hi", s.level_bounds.hi);
 }
 /// The same for the aggregate.
@@ -271,9 +361,9 @@ template <class N>
 N mapped(const Settings& s, const Token<N>& t) {
   const N x = token_log_ratio(t);
   if (s.map == Map::None) return x;
-  const N bounded = clamp(x, s.map_bounds.lo, s.map_bounds.hi);
-  if (s.map == Map::Clamp) return bounded;
+  if (s.map == Map::Clamp) return clamp(x, s.map_bounds.lo, s.map_bounds.hi);
   if (t.advantage == 0) return N(0);
+  const N bounded = clamp(x, -s.map_low, s.map_high);
   return t.advantage > 0 ? N(0) - max_first(N(0) - x, N(0) - bounded) : max_first(x, bounded);
 }
 
@@ -307,6 +397,7 @@ N kl(const Kl& s, const Token<N>& t, const N& ratio) {
 struct Sums {
   real policy = 0, kl = 0;  // times the row's weight; kl also times beta
   real magnitude = 0;       // sum of the absolute values of the terms of policy and kl
+  real largest = 1;         // 1, or the largest surrogate of a token, without W
   real surrogate = 0, first_kl = 0, token_loss = 0, k1 = 0, k3 = 0, ratio = 0;
   int tokens = 0, low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0;
 
@@ -347,8 +438,9 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                                                              s.level_bounds.lo, s.level_bounds.hi);
     const N ratio = exp(log_ratio);
     real w = t.weight;
-    if (s.factor) w *= s.factor({number(log_ratio), t.advantage, t.row_advantage, t.tag});
-    w *= std::visit([&](const auto& chosen) { return chosen(number(ratio)); }, s.detached);
+    const FactorArgs args{number(log_ratio), t.advantage, t.row_advantage, t.tag};
+    if (s.factor) w *= s.factor(args);
+    w *= std::visit([&](const auto& chosen) { return chosen(args); }, s.detached);
     if (!std::isfinite(w)) w = 0;
     const real wk = std::isfinite(t.kl_weight) ? t.kl_weight : 0;
     N surrogate_term(0), kl_terms(0);
@@ -383,6 +475,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
     sums->kl += W * number(kl_terms);
     sums->magnitude +=
         std::fabs(W) * (std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms)));
+    sums->largest = std::fmax(sums->largest, std::fabs(number(surrogate_term)));
     sums->surrogate += number(surrogate_term);
     sums->first_kl += first_kl;
     sums->token_loss += number(surrogate_term) + number(kl_terms);
@@ -610,6 +703,26 @@ inline std::vector<Named> named() {
     return with_kl(bounded_kl(s, ends, cut), Estimator::K3, Rule::ScoreFunction, Against::Ref);
   };
   const Ratio unclipped{1, off};
+  const auto vespo = [&](double beta, Over over) {
+    Settings loss = sequence(clamped(settings_of(Reinforce{}, beta, token_mean, over)));
+    loss.statistic = Statistic::Sum;
+    loss.level_bounds = {static_cast<double>(std::log(1e-8L)), 20};
+    loss.detached = Gamma{};
+    return loss;
+  };
+  const auto gmpo = [&](double eps) {
+    Settings loss = sequence(settings_of(Ratio{off, off}, 0, mean));
+    loss.map = Map::TrustRegion;
+    loss.statistic_count_eps = loss.row_count_eps = eps;
+    return loss;
+  };
+  Settings rloo = sequence(settings_of(clip, 0, mean)),
+           topr = settings_of(Reinforce{}, 0, token_mean, tokens);
+  rloo.statistic = Statistic::Sum;
+  topr.detached = SignedRatio{};
+  Settings verl_sapo =
+      clamped(bounded_kl(settings_of(Soft{}, 0, mean, Over::NonEmptyRows), ends, cut));
+  verl_sapo.row_count_eps = 1e-8;
   const Settings prime_rl = with_kl(settings_of(unclipped, 2e-3, token_mean, given), Estimator::K2,
                                     Rule::Direct, Against::Rollout);
   const Settings dppo = clamped(bounded_kl(cispo(0, 3, 0, token_mean, tokens), ends, cut));
@@ -620,12 +733,21 @@ inline std::vector<Named> named() {
       {"gspo", sequence(settings_of(narrow, 0, mean))},
       {"gspo_token", at_level(Level::SequenceToken, settings_of(narrow, 0, mean))},
       {"cispo", cispo(0, 5, 0, token_mean, tokens)},
+      {"sapo", settings_of(Soft{}, 0, mean)},
+      {"vespo", vespo(0, tokens)},
+      {"gmpo", gmpo(0)},
+      {"topr", topr},
+      {"up_grpo", settings_of(PositiveReinforce{0.2, 3}, 0, token_mean, tokens)},
       {"trl::grpo", settings_of(clip, 0, mean)},
       {"trl::bnpo", settings_of(clip, 0, token_mean, tokens)},
       {"trl::dr_grpo", settings_of(clip, 0, norm)},
       {"trl::dapo", settings_of(clip, 0, token_mean, given)},
       {"trl::cispo", cispo(0, 5, 0, token_mean, given)},
       {"trl::luspo", sequence(settings_of(clip, 0, A::SeqMeanTokenSum))},
+      {"trl::sapo", settings_of(Soft{}, 0, mean)},
+      {"trl::vespo", vespo(0, given)},
+      {"trl::rloo", rloo},
+      {"trl::gmpo", gmpo(0)},
       {"verl::vanilla", clamped(bounded_kl(settings_of(dual, 0, token_mean, tokens), ends, cut))},
       {"verl::gspo", gspo},
       {"verl::v0_9_0::gspo", gspo_of_rows},
@@ -637,6 +759,10 @@ inline std::vector<Named> named() {
       {"verl::dppo_kl", dppo},
       {"verl::gpg", bounded_kl(settings_of(Reinforce{}, 0, token_mean, tokens), ends, cut)},
       {"verl::reinforce", bounded_kl(settings_of(Reinforce{}, 0, token_mean, tokens), ends, cut)},
+      {"verl::sapo", verl_sapo},
+      {"verl::geo_mean", bounded_kl(gmpo(1e-8), ends, cut)},
+      {"verl::dro", with_kl(settings_of(Reinforce{}, 0.5, token_mean, tokens), Estimator::K2,
+                            Rule::Direct, Against::Old)},
       {"nvlabs::trl_grpo", settings_of(clip, 0.04, mean)},
       {"nvlabs::trl_bnpo", settings_of(clip, 0.04, token_mean, tokens)},
       {"nvlabs::trl_dr_grpo", settings_of(clip, 0.04, norm)},
@@ -648,6 +774,7 @@ inline std::vector<Named> named() {
       {"ms_swift::cispo", bounded_kl(cispo(0, 5, 0.04, token_mean, given), ends, cut)},
       {"ms_swift::megatron_bnpo", swift(token_mean, given)},
       {"ms_swift::fipo", swift(token_mean, given)},
+      {"ms_swift::sapo", bounded_kl(settings_of(Soft{}, 0.04, mean), ends, cut)},
       {"open_instruct::dapo",
        bounded_kl(settings_of(Ratio{0.2, 0.272}, 0.05, token_mean, given), {-40, 40}, none)},
       {"open_instruct::cispo",
@@ -663,12 +790,17 @@ inline std::vector<Named> named() {
       {"liger::dr_grpo", settings_of(clip, 0.04, norm)},
       {"liger::dapo", settings_of(clip, 0.04, token_mean, tokens)},
       {"liger::cispo", cispo(0, 5, 0.04, token_mean, tokens)},
+      {"liger::luspo", sequence(settings_of(clip, 0.04, A::SeqMeanTokenSum))},
+      {"liger::sapo", settings_of(Soft{}, 0.04, mean)},
+      {"liger::vespo", vespo(0.04, tokens)},
       {"unsloth_zoo::grpo", unsloth(mean, Over::Rows)},
       {"unsloth_zoo::bnpo", unsloth(token_mean, tokens)},
       {"unsloth_zoo::dr_grpo", unsloth(norm, Over::Rows)},
       {"unsloth_zoo::dapo", unsloth(token_mean, given)},
       {"unsloth_zoo::cispo", bounded_kl(cispo(0, 5, 0, token_mean, given), ends, cut)},
       {"unsloth_zoo::luspo", sequence(unsloth(A::SeqMeanTokenSum, Over::Rows))},
+      {"unsloth_zoo::sapo", bounded_kl(settings_of(Soft{}, 0, mean), ends, cut)},
+      {"unsloth_zoo::vespo", bounded_kl(vespo(0, given), ends, cut)},
       {"skyrl::regular", clamped(settings_of(clip, 0, A::TokenSum))},
       {"skyrl::gspo", skyrl_gspo},
       {"skyrl::cispo", clamped(cispo(1, 6, 0, A::TokenSum, Over::Rows))},
@@ -682,6 +814,7 @@ inline std::vector<Named> named() {
       {"trinity::ppo", clamped(with_eps(settings_of(dual, 0, token_mean, tokens)))},
       {"trinity::gspo", trinity_gspo},
       {"trinity::cispo", with_eps(cispo(0, 1.28, 0, token_mean, tokens))},
+      {"torchrl::cispo", settings_of(Clipped{}, 0, token_mean, tokens)},
       {"textbook::grpo", settings_of(clip, 0.04, mean)},
   };
 }

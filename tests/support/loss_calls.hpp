@@ -5,7 +5,7 @@
 #include <gdpo/dist/describe.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
-#include <gdpo/loss/any_surrogate.hpp>
+#include <gdpo/loss/any_level.hpp>
 #include <reference/naive_loss.hpp>
 #include <stdexcept>
 #include <string>
@@ -301,8 +301,18 @@ template <class Factor>
 void set_factor(gdpo::Factors<Factor>& to, const Settings& s) {
   set_policy(to.first, s.detached);
 }
+/// Chooses map and statistic of the oracle, where the level leaves them to run time.
+template <class Level>
+void choose_level(Level& level, const Settings& s) {
+  if constexpr (std::is_same_v<std::decay_t<decltype(level.map)>, gdpo::AnyMap>) {
+    if (s.map == naive_loss::Map::Clamp) level.map = gdpo::map::Clamp{};
+    if (s.map == naive_loss::Map::TrustRegion) level.map = gdpo::map::TrustRegion{};
+    if (s.statistic == naive_loss::Statistic::Sum) level.statistic = gdpo::statistic::Sum{};
+  }
+}
 template <class Level>
 void set_level(Level& level, const Settings& s) {
+  choose_level(level, s);
   for_each_setting(
       level, [&s](const auto& f) { naive_loss::level_settings(s, f); }, to_library);
 }
@@ -370,6 +380,23 @@ template <class... S>
 void read_surrogate(Settings& s, const gdpo::AnySurrogate<S...>& any) {
   any.visit([&s](const auto& surrogate) { read_surrogate(s, surrogate); });
 }
+inline naive_loss::Map map_of(const gdpo::map::None&) { return naive_loss::Map::None; }
+inline naive_loss::Map map_of(const gdpo::map::Clamp&) { return naive_loss::Map::Clamp; }
+inline naive_loss::Map map_of(const gdpo::map::TrustRegion&) {
+  return naive_loss::Map::TrustRegion;
+}
+inline naive_loss::Map map_of(const gdpo::AnyMap& any) {
+  return any.visit([](const auto& map) { return map_of(map); });
+}
+inline naive_loss::Statistic statistic_of(const gdpo::statistic::Mean&) {
+  return naive_loss::Statistic::Mean;
+}
+inline naive_loss::Statistic statistic_of(const gdpo::statistic::Sum&) {
+  return naive_loss::Statistic::Sum;
+}
+inline naive_loss::Statistic statistic_of(const gdpo::AnyStatistic& any) {
+  return static_cast<naive_loss::Statistic>(any.kind);
+}
 inline void read_kl(naive_loss::Kl& to, const gdpo::AnyKl& kl) {
   for_each_setting(
       kl, [&to](const auto& f) { naive_loss::Kl::settings(to, f); }, to_oracle);
@@ -390,17 +417,12 @@ inline void read_kl(naive_loss::Kl& to, const gdpo::Kls<>&) { to.beta = 0; }
 template <class Loss>
 Settings settings_of(const Loss& loss) {
   using Level = std::decay_t<decltype(loss.level)>;
-  using Map = std::decay_t<decltype(loss.level.map)>;
-  static_assert(std::is_same_v<Map, gdpo::map::None> || std::is_same_v<Map, gdpo::map::Clamp>);
   Settings s;
   s.level = !Level::of_segment        ? naive_loss::Level::Token
             : Level::straight_through ? naive_loss::Level::SequenceToken
                                       : naive_loss::Level::Sequence;
-  s.map = std::is_same_v<Map, gdpo::map::None> ? naive_loss::Map::None : naive_loss::Map::Clamp;
-  if constexpr (Level::of_segment) {
-    if (!std::is_same_v<decltype(loss.level.statistic), gdpo::statistic::Mean>)
-      s.statistic = naive_loss::Statistic::Sum;
-  }
+  s.map = detail::map_of(loss.level.map);
+  if constexpr (Level::of_segment) s.statistic = detail::statistic_of(loss.level.statistic);
   for_each_setting(
       loss.level, [&s](const auto& f) { naive_loss::level_settings(s, f); }, to_oracle);
   detail::read_surrogate(s, loss.surrogate);

@@ -79,6 +79,7 @@ void random_factor(Random& random, Settings& s, const std::tuple<F...>*) {
 void random_settings(Random& random, Settings& s) {
   using namespace naive_loss;
   s.map_bounds = {-random.pick({0.05, 0.4, 20.0}), random.pick({0.05, 0.4, 20.0})};
+  s.map_low = random.pick({0.0, 0.1, 0.4}), s.map_high = random.pick({0.05, 0.4, off});
   s.statistic_count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
   s.level_bounds = random.pick({naive_loss::Bounds{}, naive_loss::Bounds{},
                                 naive_loss::Bounds{-0.1, 0.05}, naive_loss::Bounds{-off, 0.3}});
@@ -165,7 +166,8 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
 
   const gdpo::LossMetrics& m = got.result.metrics;
   const naive_loss::Sums& e = expected.sums;
-  const naive_loss::real total = rounding * 8 * (e.tokens + 1);  // quantities of order 1
+  // Quantities of order 1, but for surrogates that are divided by a small setting.
+  const naive_loss::real total = rounding * 8 * (e.tokens + 1) * e.largest;
   const std::map<std::string, naive_loss::real> sums = e.metrics();
   using gdpo::detail::metric::WithEntropies, gdpo::detail::metric::WithKl;
   for (int q = 0; q < gdpo::detail::metrics_of_tokens; ++q) {

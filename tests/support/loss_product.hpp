@@ -35,7 +35,7 @@ naive_loss::Factor factor_at(int at);
 /// - a cover in which every two options of different axes meet: an orthogonal array over the field
 ///   of four elements, in which addition is ^ and `twice` is multiplication by one of its elements.
 ///   Its columns are the level, the estimator, the rule (level + estimator) and twice the level +
-///   estimator, whose last bit chooses the surrogate.
+///   estimator, which is the surrogate; a fifth surrogate has the rows of the first, and so on.
 constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 #if defined(GDPO_TEST_FULL_PRODUCT)
   return level + surrogate + estimator + rule >= 0;
@@ -44,12 +44,12 @@ constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
   // How many axes are not at their default.
   const int changed = (level != 0) + (surrogate != 0) + (estimator != 3) + (rule != 0);
   return changed <= 1 ||
-         (rule == (level ^ estimator) && surrogate % 2 == (twice[level] ^ estimator) % 2);
+         (rule == (level ^ estimator) && surrogate % 4 == (twice[level] ^ estimator));
 #endif
 }
 
-/// Calls the gdpo::PolicyLoss of these settings, with Statistic::Mean, at most one KL term, and any
-/// aggregate.
+/// Calls the gdpo::PolicyLoss of these settings, with at most one KL term and any aggregate. A map
+/// or Statistic::Sum at a level of segments is called as run_any() does.
 Outcome run(const Settings& settings, const Data& data,
             const gdpo::Normalizer* normalizer = nullptr);
 Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normalizer* normalizer);
@@ -121,6 +121,17 @@ void for_each_type(int only, const Visit& visit) {
   using namespace naive_loss;
   for (int level = 0; level < 4; ++level) {
     if (only >= 0 && level != only) continue;
+    if (level >= 2) {  // the maps and statistics of segments, chosen at run time
+      Settings s;
+      s.level = level == 2 ? Level::Sequence : Level::SequenceToken;
+      s.kl.assign(1, naive_loss::Kl{});
+      for (const Map map : {Map::None, Map::Clamp, Map::TrustRegion}) {
+        for (const Statistic statistic : {Statistic::Mean, Statistic::Sum}) {
+          s.map = map, s.statistic = statistic;
+          if (map != Map::None || statistic != Statistic::Mean) visit(s);
+        }
+      }
+    }
     Settings s;
     s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
     s.map = level == 1 ? Map::Clamp : Map::None;

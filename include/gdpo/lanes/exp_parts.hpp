@@ -135,5 +135,17 @@ GDPO_INLINE V exp_bounded(const V& x) {
   return fma(s, V(fma(square, p, r)), s);
 }
 
+/// Returns e^x, and exactly 0 where x is so small that e^x is no normal number.
+///
+/// Above exp_limit it keeps its value there, as exp_parts does; below about -88 (float) or -709
+/// (double) it is 0, where exp_parts keeps a tiny number. NaN gives NaN.
+template <class V>
+GDPO_INLINE V exp_or_zero(const V& x) {
+  constexpr double lowest = sizeof(scalar_t<V>) == 4 ? -127 : -1023;
+  const V limit = constant<V>(exp_limit<scalar_t<V>>),
+          lower = constant<V>(lowest * 0.693147180559945309);
+  return exp_bounded(V((math::max)(V((math::min)(x, limit)), lower)));
+}
+
 }  // namespace math
 GDPO_END_NAMESPACE

@@ -1,7 +1,7 @@
 #pragma once
 // Factors of the surrogate, such as importance weights that depend on the ratio.
 #include <gdpo/core/declares.hpp>
-#include <gdpo/loss/term.hpp>
+#include <gdpo/loss/map.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -18,6 +18,14 @@ GDPO_DECLARED(ratio_only);
 GDPO_DECLARED(general_rows);
 // One of several that is chosen at run time; `visit` calls a function with it (any_surrogate.hpp).
 GDPO_DECLARED(is_chosen);
+/// Throws invalid_input unless `least` is at most `most`, two bounds of a ratio by their names.
+inline void check_ratio_bounds(const char* function, const FieldPath& path, const char* least_name,
+                               double least, const char* most_name, double most) {
+  if (!(least > most && most > 0)) return;  // one alone: its range
+  contract::fail(function, path.text(least_name) + ", " + path.text(most_name),
+                 contract::text(least) + " and " + contract::text(most),
+                 contract::Text(least_name) + " of at most " + most_name);
+}
 /// Both derivatives of a surrogate's term by the token's logp, where the ratio is the token's own.
 template <class S, class V>
 GDPO_INLINE V both_slopes(const S& surrogate, const Term<V>& term) {
@@ -117,10 +125,7 @@ struct ClippedRatio {
   }
   /// Throws invalid_input unless min_ratio is at most max_ratio.
   void check_together(const char* function, const detail::FieldPath& path) const {
-    if (!(min_ratio > max_ratio && max_ratio > 0)) return;  // one alone: its range
-    contract::fail(function, path.text("min_ratio") + ", " + path.text("max_ratio"),
-                   contract::text(min_ratio) + " and " + contract::text(max_ratio),
-                   "min_ratio of at most max_ratio");
+    detail::check_ratio_bounds(function, path, "min_ratio", min_ratio, "max_ratio", max_ratio);
   }
   /// The factor of a token.
   template <class V>
@@ -138,6 +143,109 @@ struct ClippedRatio {
     term.low = both(t.advantage < zero, below);
     term.high = both(t.advantage > zero, above);
     term.outside = either(below, above);
+  }
+};
+
+/// The level's ratio between bounds that depend on the sign of the advantage, without its gradient.
+///
+///     A > threshold    min(max(r, positive_min), positive_max)
+///     elsewhere        min(max(r, negative_min), negative_max)
+///
+/// With surrogate::Reinforce it is TOPR (arXiv 2503.14286): by default good tokens have the
+/// weight 1, as in supervised learning, and bad ones their ratio, at most 1, so that those which
+/// the policy has left already no longer push. With all bounds 0 and 1 it is REINFORCE with
+/// truncated importance sampling; ROLL, Trinity-RFT.
+///
+/// Clip metrics count a token as ClippedRatio does, but none of a sign whose bounds are equal.
+/// Where r is NaN the factor is 1 before the bounds, and the surrogate of that token is NaN because
+/// of its log-probs.
+struct SignedRatio {
+  double positive_min = 1;  ///< Lower bound where A > threshold, at least 0.
+  double positive_max = 1;  ///< Upper bound there, more than 0 and at least positive_min.
+  double negative_min = 0;  ///< Lower bound elsewhere, at least 0.
+  double negative_max = 1;  ///< Upper bound there, more than 0 and at least negative_min.
+  double threshold = 0;     ///< An advantage above it is positive.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("positive_min", s.positive_min, at_least(0),
+          "lower bound of the ratio where A is positive");
+    field("positive_max", s.positive_max, more_than(0).or_infinity(), "upper bound there");
+    field("negative_min", s.negative_min, at_least(0), "lower bound of the ratio elsewhere");
+    field("negative_max", s.negative_max, more_than(0).or_infinity(), "upper bound there");
+    field("threshold", s.threshold, finite(), "an advantage above it is positive");
+  }
+  /// Throws invalid_input unless each lower bound is at most the upper one.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::check_ratio_bounds(function, path, "positive_min", positive_min, "positive_max",
+                               positive_max);
+    detail::check_ratio_bounds(function, path, "negative_min", negative_min, "negative_max",
+                               negative_max);
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::select;
+    const auto positive = t.advantage > constant<V>(threshold);
+    const V r = select(math::is_nan(t.ratio), constant<V>(1.0), t.ratio);
+    const V most = select(positive, constant<V>(positive_max), constant<V>(negative_max)),
+            least = select(positive, constant<V>(positive_min), constant<V>(negative_min));
+    return (math::max)(V((math::min)(r, most)), least);
+  }
+  /// Which clip metrics count a token.
+  template <class V>
+  GDPO_INLINE void clips(const Token<V>& t, Term<V>& term) const {
+    using math::both, math::constant, math::either, math::select;
+    const V zero = constant<V>(0.0), off = constant<V>(math::infinity);
+    const auto positive = t.advantage > constant<V>(threshold);
+    const bool frees_positive = positive_min < positive_max,
+               frees_negative = negative_min < negative_max;
+    const V most = select(positive, frees_positive ? constant<V>(positive_max) : off,
+                          frees_negative ? constant<V>(negative_max) : off);
+    const V least = select(positive, frees_positive ? constant<V>(positive_min) : -off,
+                           frees_negative ? constant<V>(negative_min) : -off);
+    const auto below = t.ratio<least, above = t.ratio> most;
+    term.low = both(t.advantage < zero, below);
+    term.high = both(t.advantage > zero, above);
+    term.outside = either(below, above);
+  }
+};
+
+/// VESPO's weight of a ratio W, without its gradient: e^(lambda + k log W - lambda W)
+/// (arXiv 2602.10693).
+///
+/// It is W^k e^(-lambda (W - 1)), the density of a gamma distribution up to a constant. At W = 1 it
+/// is 1, it is largest at W = k / lambda, and it goes to 0 on both sides: a sequence that the
+/// policy has left, or that it has moved to, teaches less. `pos` holds where A >= 0, `neg` where
+/// A < 0. VESPO is surrogate::Reinforce times this factor at level::Sequence with statistic::Sum,
+/// whose ratio is the product of the tokens' ratios; TRL, Liger, unsloth-zoo: loss_type "vespo".
+///
+/// Where W is NaN the factor is 1, and the surrogate of that token is NaN because of its log-probs.
+struct Gamma {
+  double k_pos = 2;       ///< Power of W where A >= 0. At least 0.
+  double lambda_pos = 3;  ///< Decay in W there. At least 0.
+  double k_neg = 3;       ///< Power of W where A < 0. At least 0.
+  double lambda_neg = 2;  ///< Decay in W there. At least 0.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("k_pos", s.k_pos, at_least(0), "power of the ratio where A >= 0");
+    field("lambda_pos", s.lambda_pos, at_least(0), "decay in the ratio where A >= 0");
+    field("k_neg", s.k_neg, at_least(0), "power of the ratio where A < 0");
+    field("lambda_neg", s.lambda_neg, at_least(0), "decay in the ratio where A < 0");
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::fma, math::select;
+    constexpr double limit = math::exp_limit<math::scalar_t<V>>;
+    const auto negative = t.advantage < constant<V>(0.0), unknown = math::is_nan(t.ratio);
+    const V k = select(negative, constant<V>(k_neg), constant<V>(k_pos)),
+            lambda = select(negative, constant<V>(lambda_neg), constant<V>(lambda_pos));
+    // The log of a ratio that has saturated is that of the ratio, so that it is never infinite.
+    const V log_w = detail::bound({-limit, limit}, t.log_ratio).value;
+    const V power = fma(-lambda, t.ratio, V(fma(k, log_w, lambda)));
+    return select(unknown, constant<V>(1.0), math::exp_or_zero(power));
   }
 };
 

@@ -97,5 +97,37 @@ struct Clamp {
   }
 };
 
+/// GMPO's trust region: a bound on the side to which the advantage pushes (arXiv 2507.20673).
+///
+///     A > 0    min(x, high)       A < 0    max(x, -low)       A = 0    0
+///
+/// of the log ratio x, without gradient where the bound holds. It is the clip of PPO in log space.
+/// With level::Sequence, whose ratio is the geometric mean of the tokens' ratios, each token is
+/// bounded before the mean is taken: that is GMPO; verl's loss_mode "geo_mean", TRL's GMPOTrainer.
+/// A token with A = 0 counts as ratio 1.
+///
+/// `LossMetrics::log_ratio_bounded` counts the tokens that it holds, and those with A = 0.
+struct TrustRegion {
+  double low = 0.4;   ///< Where A < 0 the log ratio is at least -low. At least 0, in nats.
+  double high = 0.4;  ///< Where A > 0 the log ratio is at most high. At least 0, in nats.
+  template <class V>
+  GDPO_INLINE Mapped<V> operator()(const Token<V>& t) const {
+    using math::constant, math::select;
+    const V zero = constant<V>(0.0), off = constant<V>(math::infinity), x = t.token_log_ratio;
+    const auto positive = t.advantage > zero, negative = t.advantage < zero;
+    const V most = select(positive, constant<V>(high), off),
+            least = select(negative, constant<V>(-low), -off);
+    const auto stops = math::either(math::either(x<least, x> most), math::is_zero(t.advantage));
+    const V held = (math::max)(V((math::min)(x, most)), least);
+    return {select(math::is_zero(t.advantage), zero, held), select(stops, zero, constant<V>(1.0))};
+  }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("low", s.low, at_least(0).or_infinity(), "where A < 0, the log ratio is at least -low");
+    field("high", s.high, at_least(0).or_infinity(), "where A > 0, it is at most high");
+  }
+};
+
 }  // namespace map
 GDPO_END_NAMESPACE

@@ -39,6 +39,35 @@ using CispoLoss =
 /// over tokens. The paper tunes the upper bound and does not tell it; 5 is what TRL's documentation
 /// recommends.
 inline constexpr CispoLoss<> cispo_loss{{}, {}, {0.0}, aggregate::token_mean(), {{0, 5}, {}}};
+/// SAPO (arXiv 2511.20347): a smooth gate in place of the clip, no KL (beta 0), mean over all rows
+/// of their token means.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{{}, {}, {0.0}};
+/// The type of VESPO. The ratio is the product of the row's, from log ratios that are clamped.
+template <class Kl = gdpo::Kl<>>
+using VespoLoss = PolicyLoss<level::Sequence<map::Clamp, statistic::Sum>, surrogate::Reinforce, Kl,
+                             Aggregate, Factors<factor::Gamma>>;
+/// The level of VESPO as its authors and trainers run it: token log ratios within +-20, their sum
+/// within log 1e-8 and 20.
+inline constexpr level::Sequence<map::Clamp, statistic::Sum> vespo_level{
+    {-20, 20}, {}, {-18.420680743952367, 20}};
+/// VESPO (arXiv 2602.10693): REINFORCE weighted by a gamma function of the row's ratio, no KL
+/// (beta 0), mean over tokens.
+inline constexpr VespoLoss<> vespo_loss{vespo_level, {}, {0.0}, aggregate::token_mean()};
+/// The type of GMPO: one ratio per row, the geometric mean of ratios that are bounded before.
+template <class Kl = gdpo::Kl<>>
+using GmpoLoss = PolicyLoss<level::Sequence<map::TrustRegion>, surrogate::Ratio, Kl>;
+/// GMPO (arXiv 2507.20673): log ratios of tokens clipped at +-0.4 on the side of the advantage, the
+/// geometric mean of the row's ratios, no KL (beta 0), mean over rows.
+inline constexpr GmpoLoss<> gmpo_loss{{}, {math::infinity, math::infinity}, {0.0}};
+/// TOPR (arXiv 2503.14286): REINFORCE whose tokens with A <= 0 are weighted by their ratio, at most
+/// 1; no KL (beta 0), mean over tokens.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<>, Aggregate,
+                            Factors<factor::SignedRatio>>
+    topr_loss{{}, {}, {0.0}, aggregate::token_mean()};
+/// UP-GRPO (arXiv 2607.06987): REINFORCE where A > 0, the clip with 0.2 below and the dual clip with
+/// 3 elsewhere; no KL (beta 0), mean over tokens.
+inline constexpr PolicyLoss<level::Token<>, surrogate::PositiveReinforce> up_grpo_loss{
+    {}, {0.2, 3}, {0.0}, aggregate::token_mean()};
 static_assert(std::is_trivially_copyable_v<PolicyLoss<>>, "losses are kernel arguments");
 
 GDPO_END_NAMESPACE

@@ -115,5 +115,119 @@ struct Reinforce {
   }
 };
 
+/// SAPO: a smooth gate in place of the clip (arXiv 2511.20347).
+///
+/// With advantage A, the level's ratio r, tau = tau_pos where A > 0, else tau_neg, and the sigmoid
+/// q = 1 / (1 + e^(-tau (r - 1))), the loss of a token is
+///
+///     -4 A q / tau,    with the derivative -4 A q (1 - q) r by log r
+///
+/// At r = 1 the derivative is -A, that of the ratio itself, and it fades on both sides: a token
+/// that moves away loses its gradient bit by bit, where a clip takes it at once. A larger tau fades
+/// sooner; tau_neg > tau_pos holds back the tokens with A < 0, whose gradient reaches all other
+/// tokens of the vocabulary.
+///
+/// The gate is exactly 0 or 1 where |tau (r - 1)| is large, so a ratio that saturates
+/// (`Token::ratio`) has the derivative 0. A NaN ratio or advantage shows in value and derivative.
+/// No clip metric counts a token. TRL, verl, ms-swift, Liger and unsloth-zoo: loss_type "sapo".
+struct Soft {
+  double tau_pos = 1;     ///< Temperature where A > 0. More than 0.
+  double tau_neg = 1.05;  ///< Temperature elsewhere. More than 0.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("tau_pos", s.tau_pos, more_than(0), "temperature of the gate where A > 0");
+    field("tau_neg", s.tau_neg, more_than(0), "temperature of the gate elsewhere");
+  }
+
+  /// The term depends on logp through the ratio alone.
+  static constexpr bool ratio_only = true;
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    using math::constant, math::mul, math::select;
+    const V zero = constant<V>(0.0), one = constant<V>(1.0), minus_a = -t.advantage;
+    const auto positive = t.advantage > zero;
+    const V tau = select(positive, constant<V>(tau_pos), constant<V>(tau_neg)),
+            scale = select(positive, constant<V>(4 / tau_pos), constant<V>(4 / tau_neg));
+    const V e = math::exp_or_zero(V(mul(tau, one - t.ratio))), sum = one + e, q = one / sum;
+    const V slope = mul(mul(mul(constant<V>(4.0), minus_a), q), V(mul(V(e / sum), t.ratio)));
+    return {mul(mul(scale, minus_a), q), slope, zero};
+  }
+};
+
+/// The ratio between bounds, on both sides and whatever the sign of the advantage.
+///
+///     -A clip(r, 1 - low, 1 + high),    without gradient outside
+///
+/// It is what torchrl calls CISPO: there the gradient goes through the clipped ratio, so a token
+/// outside the bounds has none. (CISPO itself detaches the ratio, and every token keeps a gradient:
+/// factor::ClippedRatio.) surrogate::Ratio differs where the update would bring a token back: for
+/// A > 0 and r < 1 - low, or A < 0 and r > 1 + high, it lets the gradient pass.
+///
+/// A ratio on a bound is inside. A NaN ratio or advantage shows in value and derivative.
+struct Clipped {
+  double low = 0.2;   ///< The ratio is at least 1 - low. 0 to 1, or infinity: no bound.
+  double high = 0.2;  ///< The ratio is at most 1 + high. At least 0; infinity: no bound.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("low", s.low,
+          at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity(),
+          "the ratio is at least 1 - low");
+    field("high", s.high, at_least(0).or_infinity(), "the ratio is at most 1 + high");
+  }
+
+  /// The term depends on logp through the ratio alone.
+  static constexpr bool ratio_only = true;
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    using math::constant;
+    const V zero = constant<V>(0.0), lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high);
+    const V value = math::mul(-t.advantage, V((math::max)(V((math::min)(t.ratio, hi)), lo)));
+    const auto below = t.ratio<lo, above = t.ratio> hi;
+    Term<V> term{value, math::select(math::either(below, above), zero, value), zero};
+    term.low = math::both(t.advantage < zero, below);
+    term.high = math::both(t.advantage > zero, above);
+    term.outside = math::either(below, above);
+    return term;
+  }
+};
+
+/// UP-GRPO: REINFORCE where the advantage is positive, the clipped ratio elsewhere
+/// (arXiv 2607.06987).
+///
+///     A > 0     -A log p, without a ratio, a clip or an old policy
+///     A <= 0    surrogate::Ratio with the same settings
+///
+/// A good token is learned at full strength however far it has moved; the clip and the dual clip
+/// bound what a bad one may do. Its value jumps with the sign of A, which the gradient does not
+/// see.
+struct PositiveReinforce {
+  double low = 0.2;              ///< Ratio::low.
+  double dual = math::infinity;  ///< Ratio::dual.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("low", s.low,
+          at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity(),
+          "where A <= 0, the ratio is clipped to at least 1 - low");
+    field("dual", s.dual, more_than(1).or_infinity(), "where A < 0, the loss is at most -A dual");
+  }
+
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    using math::select;
+    const V zero = math::constant<V>(0.0);
+    const auto positive = t.advantage > zero;
+    const Term<V> free = Reinforce{}(t);
+    // Where A <= 0 the upper bound of the ratio has no effect.
+    Term<V> term = Ratio{low, math::infinity, math::infinity, dual}(t);
+    term.value = select(positive, free.value, term.value);
+    term.d_log_ratio = select(positive, zero, term.d_log_ratio);
+    term.d_logp = select(positive, free.d_logp, zero);
+    return term;
+  }
+};
+
 }  // namespace surrogate
 GDPO_END_NAMESPACE

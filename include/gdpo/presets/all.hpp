@@ -55,7 +55,12 @@ inline constexpr auto own_losses = [](const auto& f) {
            Preset{"dr_grpo", dr_grpo_loss, "", "arXiv 2503.20783"},
            Preset{"gspo", gspo_loss, "", "arXiv 2507.18071"},
            Preset{"gspo_token", gspo_token_loss, "", "arXiv 2507.18071"},
-           Preset{"cispo", cispo_loss, "", "arXiv 2506.13585"});
+           Preset{"cispo", cispo_loss, "", "arXiv 2506.13585"},
+           Preset{"sapo", sapo_loss, "", "arXiv 2511.20347"},
+           Preset{"vespo", vespo_loss, "", "arXiv 2602.10693"},
+           Preset{"gmpo", gmpo_loss, "", "arXiv 2507.20673"},
+           Preset{"topr", topr_loss, "", "arXiv 2503.14286"},
+           Preset{"up_grpo", up_grpo_loss, "", "arXiv 2607.06987"});
 };
 // The types of corrections by name, for lines that set everything themselves.
 inline constexpr auto own_prepasses = [](const auto& f) {
@@ -110,7 +115,7 @@ constexpr auto with_losses(const F& f) {
   return detail::with_all(f, detail::own_losses, trl::losses, verl::losses, nvlabs::losses,
                           ms_swift::losses, open_instruct::losses, nemo_rl::losses, slime::losses,
                           liger::losses, unsloth_zoo::losses, skyrl::losses, trinity::losses,
-                          prime_rl::losses, textbook::losses);
+                          prime_rl::losses, torchrl::losses, textbook::losses);
 }
 /// Calls f(preset) for each of them.
 template <class F>

@@ -92,6 +92,9 @@ inline constexpr CispoLoss<> cispo_loss{
     {}, {}, clamped_kl, aggregate::token_mean(Over::Given), {{0, 5}, {}}};
 /// loss_type="fipo": `dapo_loss` with the weights of the pre-pass `fipo`.
 inline constexpr auto fipo_loss = dapo_loss;
+/// loss_type="sapo": `grpo_loss` with SAPO's gate in place of the clip. tau_pos and tau_neg are
+/// those members of surrogate, 1 and 1.05.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{{}, {}, clamped_kl};
 /// loss_type="bnpo" of MegatronGRPOTrainer, which is its dapo since 4.6.0. Before it was
 /// `bnpo_loss`, as it still is in GRPOTrainer.
 inline constexpr auto megatron_bnpo_loss = dapo_loss;
@@ -165,7 +168,8 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"ms_swift::cispo", cispo_loss, "loss_type=cispo", version},
            Preset{"ms_swift::megatron_bnpo", megatron_bnpo_loss,
                   "MegatronGRPOTrainer loss_type=bnpo", release},
-           Preset{"ms_swift::fipo", fipo_loss, "loss_type=fipo", version});
+           Preset{"ms_swift::fipo", fipo_loss, "loss_type=fipo", version},
+           Preset{"ms_swift::sapo", sapo_loss, "loss_type=sapo", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -1,5 +1,6 @@
 #pragma once
-// Presets of torchrl: the mask of its GRPO loss.
+// Presets of torchrl: the mask of its GRPO loss, and its CISPO.
+#include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 
@@ -17,6 +18,15 @@ inline constexpr prepass::Gate kl_mask = [] {
   return pass;
 }();
 
+/// CISPOLoss with aggregation="token_mean": the clipped ratio with its gradient, and not its factor
+/// on REINFORCE, so tokens outside the bounds have no gradient (surrogate::Clipped).
+inline constexpr PolicyLoss<level::Token<>, surrogate::Clipped> cispo_loss{
+    {}, {}, {0.0}, aggregate::token_mean()};
+
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"torchrl::cispo", cispo_loss, "CISPOLoss", version});
+};
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
   return f(Preset{"torchrl::kl_mask", kl_mask, "kl_mask_threshold=0.1", version});

@@ -96,6 +96,26 @@ inline constexpr CispoLoss<> cispo_loss{
 inline constexpr PolicyLoss<level::Sequence<>> luspo_loss{
     {}, {}, {0.0}, aggregate::seq_mean_token_sum()};
 
+/// loss_type="sapo": `grpo_loss` with SAPO's gate in place of the clip. Set surrogate.tau_pos =
+/// sapo_temperature_pos and tau_neg = sapo_temperature_neg; here they are 1 and 1.05, TRL's
+/// defaults. epsilon and delta have no effect.
+inline constexpr auto sapo_loss = gdpo::sapo_loss;
+/// loss_type="vespo": divided as `dapo_loss`. vespo_k_pos, vespo_lambda_pos, vespo_k_neg and
+/// vespo_lambda_neg are those members of factor.first; here they are 2, 3, 3 and 2, TRL's defaults.
+/// importance_sampling_level, epsilon and delta have no effect. TRL takes the weights of
+/// vllm_importance_sampling_mode into the ratio of the row: give the pre-pass reach =
+/// Reach::Level.
+inline constexpr VespoLoss<> vespo_loss{vespo_level, {}, {0.0}, aggregate::token_mean(Over::Given)};
+
+/// RLOOTrainer._compute_loss: the clip of PPO on the ratio of the whole completion, the product of
+/// its tokens' ratios; the mean over rows. Its KL penalty is in the reward. A row without a valid
+/// token adds nothing here; in TRL it adds -A / rows to the value, which has no gradient.
+inline constexpr PolicyLoss<level::Sequence<map::None, statistic::Sum>> rloo_loss{{}, {}, {0.0}};
+/// GMPOTrainer._compute_loss (experimental): log ratios of tokens clipped at +-0.4 (epsilon and
+/// epsilon_high, in log space) on the side of the advantage, the geometric mean of the row's
+/// ratios; the mean over rows. top_entropy_quantile takes tokens out of that mean: bind a mask.
+inline constexpr auto gmpo_loss = gdpo::gmpo_loss;
+
 // The pre-passes of vllm_importance_sampling_mode, with a cap of 3. A token whose rollout_logp is
 // NaN has the ratio 1 (up to 1.10.0 it made the loss NaN). The ratio of a token is here
 // exp(old_logp - rollout_logp). vllm_importance_sampling_clip_min and _clip_max are the bounds
@@ -145,7 +165,11 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"trl::dapo", dapo_loss, "loss_type=dapo", version},
            Preset{"trl::cispo", cispo_loss, "loss_type=cispo", version},
            Preset{"trl::luspo", luspo_loss, "loss_type=luspo importance_sampling_level=sequence",
-                  release});
+                  release},
+           Preset{"trl::sapo", sapo_loss, "loss_type=sapo", version},
+           Preset{"trl::vespo", vespo_loss, "loss_type=vespo", version},
+           Preset{"trl::rloo", rloo_loss, "RLOOTrainer", release},
+           Preset{"trl::gmpo", gmpo_loss, "GMPOTrainer", release});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -33,6 +33,12 @@ inline constexpr CispoLoss<> cispo_loss{
 /// token sums.
 inline constexpr PolicyLoss<level::Sequence<>> luspo_loss{
     {}, {}, clamped_kl, aggregate::seq_mean_token_sum()};
+/// loss_type="sapo": `grpo_loss` with SAPO's gate in place of the clip. sapo_temperature_pos and
+/// sapo_temperature_neg are surrogate.tau_pos and tau_neg, 1 and 1.05.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{{}, {}, clamped_kl};
+/// loss_type="vespo": divided as `dapo_loss`; the notes of trl::vespo_loss hold here.
+inline constexpr VespoLoss<> vespo_loss{
+    vespo_level, {}, clamped_kl, aggregate::token_mean(Over::Given)};
 
 // The corrections: TRL's (presets/trl.hpp), and the following. For rollout_logps_as_old set
 // pair = prepass::Pair::Update in the rejections.
@@ -90,7 +96,9 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"unsloth_zoo::dapo", dapo_loss, "loss_type=dapo", version},
            Preset{"unsloth_zoo::cispo", cispo_loss, "loss_type=cispo", version},
            Preset{"unsloth_zoo::luspo", luspo_loss,
-                  "loss_type=luspo importance_sampling_level=sequence", version});
+                  "loss_type=luspo importance_sampling_level=sequence", version},
+           Preset{"unsloth_zoo::sapo", sapo_loss, "loss_type=sapo", version},
+           Preset{"unsloth_zoo::vespo", vespo_loss, "loss_type=vespo", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -150,6 +150,25 @@ inline constexpr CispoLoss<level::Token<map::Clamp>> dppo_loss{
 /// TokenBatch::weights, and loss_agg_mode="token-mean".
 inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce> reinforce_loss{
     {}, {}, clamped_kl, aggregate::token_mean()};
+/// policy_loss.loss_mode=sapo (compute_policy_loss_sapo): the log ratio clamped to +-20, and SAPO's
+/// gate; tau_pos 1 and tau_neg 1.05. Always "seq-mean-token-mean", whatever loss_agg_mode says.
+inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Soft> sapo_loss{
+    {{-20, 20}}, {}, clamped_kl, seq_mean_token_mean};
+/// policy_loss.loss_mode=geo_mean (compute_policy_loss_geo_mean, GMPO, arXiv 2507.20673): log
+/// ratios of tokens clipped on the side of the advantage, at -clip_ratio_low and clip_ratio_high,
+/// and the geometric mean of the row's ratios. Both bounds are 0.4, as the paper has them; verl's
+/// own default, 0.2, is that of all its losses. The mean over all rows, whatever loss_agg_mode
+/// says, with 1e-8 added to the number of tokens.
+inline constexpr GmpoLoss<> geo_mean_loss{
+    {{}, {1e-8}},
+    {math::infinity, math::infinity},
+    clamped_kl,
+    {Aggregate::Mode::SeqMeanTokenMean, Over::Rows, 0, 1, 1e-8}};
+/// policy_loss.loss_mode=dro (compute_policy_loss_dro, DRO, arXiv 2405.19107; Kimi k1.5,
+/// arXiv 2501.12599): REINFORCE plus dro_beta (logp - old_logp)^2 / 2, loss_agg_mode="token-mean".
+/// verl has no default of dro_beta, here kl.beta, which is 0.5.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<kl::K2>> dro_loss{
+    {}, {}, {0.5, Against::Old}, aggregate::token_mean()};
 
 // The pre-passes of clip_cov and kl_cov look at the tokens of one call of prepare(), as verl at
 // those of a micro-batch.
@@ -303,18 +322,20 @@ inline constexpr auto value_losses = [](const auto& f) {
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
-  return f(
-      Preset{"verl::vanilla", vanilla_loss, "policy_loss.loss_mode=vanilla", version},
-      Preset{"verl::gspo", gspo_loss, "policy_loss.loss_mode=gspo", release},
-      Preset{"verl::v0_9_0::gspo", v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo", version},
-      Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version},
-      Preset{"verl::clip_cov", clip_cov_loss, "policy_loss.loss_mode=clip_cov", version},
-      Preset{"verl::kl_cov", kl_cov_loss, "policy_loss.loss_mode=kl_cov", version},
-      Preset{"verl::dppo_tv", dppo_loss, "policy_loss.loss_mode=dppo_tv", release},
-      Preset{"verl::dppo_kl", dppo_loss, "policy_loss.loss_mode=dppo_kl", release},
-      Preset{"verl::gpg", reinforce_loss, "policy_loss.loss_mode=gpg", version},
-      Preset{"verl::reinforce", reinforce_loss,
-             "rollout_correction.bypass_mode rollout_correction.loss_type=reinforce", version});
+  return f(Preset{"verl::vanilla", vanilla_loss, "policy_loss.loss_mode=vanilla", version},
+           Preset{"verl::gspo", gspo_loss, "policy_loss.loss_mode=gspo", release},
+           Preset{"verl::v0_9_0::gspo", v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo", version},
+           Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version},
+           Preset{"verl::clip_cov", clip_cov_loss, "policy_loss.loss_mode=clip_cov", version},
+           Preset{"verl::kl_cov", kl_cov_loss, "policy_loss.loss_mode=kl_cov", version},
+           Preset{"verl::dppo_tv", dppo_loss, "policy_loss.loss_mode=dppo_tv", release},
+           Preset{"verl::dppo_kl", dppo_loss, "policy_loss.loss_mode=dppo_kl", release},
+           Preset{"verl::gpg", reinforce_loss, "policy_loss.loss_mode=gpg", version},
+           Preset{"verl::reinforce", reinforce_loss,
+                  "rollout_correction.bypass_mode rollout_correction.loss_type=reinforce", version},
+           Preset{"verl::sapo", sapo_loss, "policy_loss.loss_mode=sapo", version},
+           Preset{"verl::geo_mean", geo_mean_loss, "policy_loss.loss_mode=geo_mean", version},
+           Preset{"verl::dro", dro_loss, "policy_loss.loss_mode=dro", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -25,6 +25,8 @@ naive_loss::Factor factor_at(int at) {
 }
 
 Outcome run(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
+  const bool plain = s.map == naive_loss::Map::None && s.statistic == naive_loss::Statistic::Mean;
+  if (s.level != naive_loss::Level::Token && !plain) return run_any(s, data, normalizer);
   switch (level_index(s)) {
     case 0:
       return run_token(s, data, normalizer);

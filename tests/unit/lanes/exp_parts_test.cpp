@@ -139,4 +139,20 @@ TEMPLATE_TEST_CASE("NaN stays, infinities saturate", "[exp_parts]", float, doubl
   CHECK(down.k3 == infinite);
 }
 
+TEMPLATE_TEST_CASE("exp_or_zero: the bits of exp_parts within its limits, and 0 far below",
+                   "[exp_parts]", float, double) {
+  using S = TestType;
+  const double limit = gdpo::math::exp_limit<S>;
+  for (int k = -1000; k <= 1000; ++k) {
+    const S x = static_cast<S>(limit * k / 1000);
+    CHECK(gdpo::math::exp_or_zero(x) == gdpo::math::exp_parts(x).exp);
+  }
+  const S infinite = std::numeric_limits<S>::infinity();
+  for (const S x : {static_cast<S>(-10 * limit), std::numeric_limits<S>::lowest(), -infinite})
+    CHECK(gdpo::math::exp_or_zero(x) == 0);
+  for (const S x : {static_cast<S>(10 * limit), infinite})
+    CHECK(gdpo::math::exp_or_zero(x) == gdpo::math::exp_parts(static_cast<S>(limit)).exp);
+  CHECK(std::isnan(gdpo::math::exp_or_zero(std::numeric_limits<S>::quiet_NaN())));
+}
+
 }  // namespace exp_parts_test

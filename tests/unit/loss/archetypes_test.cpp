@@ -97,7 +97,7 @@ TEST_CASE("GMPO: a trust region of the token's log ratio under a geometric mean"
   Settings s;
   s.level = naive_loss::Level::Sequence;
   s.map = naive_loss::Map::TrustRegion;
-  s.map_bounds = {-0.1, 0.05};
+  s.map_low = 0.1, s.map_high = 0.05;
   s.surrogate = naive_loss::Ratio{infinite, infinite};
   gdpo::PolicyLoss<gdpo::level::Sequence<archetype::TrustRegion>, Ratio, None> loss;
   loss.level.map = {0.1, 0.05};

@@ -1,7 +1,7 @@
 // labels: lanes, sanitizers
-// The surrogates on single tokens: value, both derivatives and the flags of every branch, at the
-// bounds and where branches tie. The numbers are worked out by hand; ratios are powers of two or
-// short binary fractions, so that every result is exact.
+// The surrogates, factors and maps on single tokens: value, both derivatives and the flags of every
+// branch, at the bounds and where branches tie. The numbers are worked out by hand; ratios are
+// powers of two or short binary fractions, so that every result is exact.
 #include <gdpo/loss.hpp>
 
 #include "support/catch.hpp"
@@ -154,6 +154,141 @@ TEMPLATE_TEST_CASE("Reinforce: -A logp, its derivative at the token alone", "[su
   impossible.logp = -std::numeric_limits<TestType>::infinity();
   CHECK(gdpo::surrogate::Reinforce{}(impossible).value == 0);
   CHECK(gdpo::surrogate::Reinforce{}(impossible).d_logp == 0);
+}
+
+TEMPLATE_TEST_CASE("SAPO: half the gate and the gradient of the ratio at r = 1", "[surrogate]",
+                   float, double) {
+  using V = TestType;
+  const gdpo::surrogate::Soft soft{2, 4};
+  const auto at = [&](double advantage, double ratio) { return soft(token<V>(advantage, ratio)); };
+  CHECK(at(3, 1).value == -3);  // -4 A / tau / 2
+  CHECK(at(-3, 1).value == 1.5);
+  CHECK(at(3, 1).d_log_ratio == -3);
+  CHECK(at(-3, 1).d_log_ratio == 3);
+  CHECK(at(0, 2).value == 0);
+  CHECK(at(0, 2).d_log_ratio == 0);
+  CHECK(at(3, 1).d_logp == 0);
+  // It fades on both sides, and sooner where tau is larger.
+  for (const double a : {3.0, -3.0}) {
+    const double scale = static_cast<double>(at(a, 1).d_log_ratio);
+    CHECK(static_cast<double>(at(a, 2).d_log_ratio) / scale < 0.9);
+    CHECK(static_cast<double>(at(a, 0.25).d_log_ratio) / scale < 0.25);
+  }
+  CHECK(-at(3, 2).d_log_ratio > at(-3, 2).d_log_ratio);
+  // A ratio that has saturated is beyond the gate: the gradient is exactly 0, the value the limit.
+  const double huge = static_cast<double>(gdpo::math::exp_parts(V(1e4)).exp);
+  CHECK(at(3, huge).d_log_ratio == 0);
+  CHECK(at(3, huge).value == -6);
+  CHECK(at(-3, huge).value == 3);
+  CHECK(gdpo::math::is_nan(at(3, std::nan("")).value));
+  CHECK(gdpo::math::is_nan(at(3, std::nan("")).d_log_ratio));
+  CHECK(gdpo::math::is_nan(at(std::nan(""), 1).value));
+}
+
+TEMPLATE_TEST_CASE("the ratio between bounds: no gradient outside, whatever the sign",
+                   "[surrogate]", float, double) {
+  using V = TestType;
+  const gdpo::surrogate::Clipped half{0.5, 0.25};
+  for (const double a : {2.0, -2.0}) {
+    for (const double r : {0.5, 1.0, 1.25}) {  // the bounds are inside
+      const auto term = half(token<V>(a, r));
+      CHECK(term.value == -a * r);
+      CHECK(term.d_log_ratio == -a * r);
+      CHECK_FALSE(term.outside);
+    }
+    const auto below = half(token<V>(a, 0.25)), above = half(token<V>(a, 2));
+    CHECK(below.value == -a * 0.5);
+    CHECK(above.value == -a * 1.25);
+    CHECK(below.d_log_ratio == 0);
+    CHECK(above.d_log_ratio == 0);
+    CHECK(below.low == (a < 0));
+    CHECK(above.high == (a > 0));
+    CHECK((below.outside && above.outside && !below.high && !above.low));
+  }
+}
+
+TEMPLATE_TEST_CASE("UP-GRPO: REINFORCE where A > 0, the clip elsewhere", "[surrogate]", float,
+                   double) {
+  using V = TestType;
+  const gdpo::surrogate::PositiveReinforce up{0.5, 4};
+  for (const double r : {0.25, 1.0, 64.0}) {
+    const auto term = up(token<V>(2, r));
+    CHECK(term.value == 3);  // log p is -1.5
+    CHECK(term.d_log_ratio == 0);
+    CHECK(term.d_logp == -2);
+    CHECK_FALSE(term.high);
+  }
+  const gdpo::surrogate::Ratio clip{0.5, infinite, infinite, 4};
+  for (const double a : {0.0, -2.0}) {
+    for (const double r : {0.25, 0.5, 1.0, 3.0, 8.0}) {
+      const auto term = up(token<V>(a, r)), expected = clip(token<V>(a, r));
+      CHECK(term.value == expected.value);
+      CHECK(term.d_log_ratio == expected.d_log_ratio);
+      CHECK(term.d_logp == 0);
+      CHECK((term.low == expected.low && term.dual == expected.dual));
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("TOPR: weight 1 where A > 0, the ratio at most 1 elsewhere", "[factor]", float,
+                   double) {
+  using V = TestType;
+  const gdpo::factor::SignedRatio topr;
+  for (const double r : {0.25, 1.0, 8.0}) {
+    CHECK(topr(token<V>(1, r)) == 1);
+    for (const double a : {0.0, -1.0}) CHECK(topr(token<V>(a, r)) == std::fmin(r, 1.0));
+  }
+  const gdpo::factor::SignedRatio shifted{0.5, 2, 0.25, 1, -0.5};
+  CHECK(shifted(token<V>(-0.25, 8)) == 2);  // above the threshold
+  CHECK(shifted(token<V>(-0.5, 8)) == 1);
+  CHECK(shifted(token<V>(-0.5, 0.125)) == 0.25);
+  CHECK(topr(token<V>(-1, std::nan(""))) == 1);
+  gdpo::Term<V> term{};
+  topr.clips(token<V>(1, 8), term);  // both bounds are 1: nothing is clipped
+  CHECK((!term.high && !term.outside));
+  topr.clips(token<V>(-1, 8), term);
+  CHECK((!term.high && !term.low && term.outside));
+  shifted.clips(token<V>(-1, 0.125), term);
+  CHECK((term.low && term.outside));
+}
+
+TEMPLATE_TEST_CASE("VESPO's weight: 1 at W = 1, largest at k / lambda, 0 far away", "[factor]",
+                   float, double) {
+  using V = TestType;
+  const gdpo::factor::Gamma gamma{1, 2, 3, 2};
+  const auto at = [&](double a, double w) { return static_cast<double>(gamma(token<V>(a, w))); };
+  for (const double a : {1.0, 0.0, -1.0}) CHECK(at(a, 1) == 1);
+  CHECK(at(1, 0.5) > at(1, 0.75));  // k / lambda is 1 / 2
+  CHECK(at(1, 0.5) > at(1, 0.25));
+  CHECK(at(-1, 1.5) > at(-1, 1.25));  // and 3 / 2
+  CHECK(at(-1, 1.5) > at(-1, 1.75));
+  CHECK(at(0, 0.5) == at(1, 0.5));
+  // e^(2 + log 4 - 8) = 4 e^-6, within 4 ulp of V: three roundings of the power, and those of e^x.
+  CHECK(at(1, 4) == Approx(4 * std::exp(-6.0)).epsilon(16 * std::numeric_limits<V>::epsilon()));
+  gdpo::Token<V> far = token<V>(1, 1);
+  far.log_ratio = std::numeric_limits<V>::infinity();  // the ratio has saturated
+  far.ratio = gdpo::math::exp_parts(far.log_ratio).exp;
+  CHECK(gamma(far) == 0);
+  CHECK(gamma(token<V>(1, std::nan(""))) == 1);
+}
+
+TEMPLATE_TEST_CASE("GMPO's map: a bound on the side of the advantage", "[map]", float, double) {
+  using V = TestType;
+  const gdpo::map::TrustRegion region{0.25, 0.5};
+  const auto at = [&](double a, double x) {
+    gdpo::Token<V> t = token<V>(a, 1);
+    t.token_log_ratio = static_cast<V>(x);
+    return region(t);
+  };
+  const auto is = [&](double a, double x, double mapped, double pass) {
+    INFO("A " << a << ", x " << x);
+    CHECK(at(a, x).log_ratio == mapped);
+    CHECK(at(a, x).pass == pass);
+  };
+  is(1, 0.75, 0.5, 0), is(1, 0.5, 0.5, 1), is(1, -8, -8, 1);
+  is(-1, -0.75, -0.25, 0), is(-1, -0.25, -0.25, 1), is(-1, 8, 8, 1);
+  is(0, 0.125, 0, 0), is(0, -8, 0, 0);
+  CHECK(gdpo::math::is_nan(at(1, std::nan("")).log_ratio));
 }
 
 }  // namespace surrogate_test
