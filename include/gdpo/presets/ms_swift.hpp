@@ -1,6 +1,7 @@
 #pragma once
 // Presets of ms-swift.
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/loss/contrastive.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
@@ -98,6 +99,11 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{{}, {}, c
 /// loss_type="bnpo" of MegatronGRPOTrainer, which is its dapo since 4.6.0. Before it was
 /// `bnpo_loss`, as it still is in GRPOTrainer.
 inline constexpr auto megatron_bnpo_loss = dapo_loss;
+/// loss_type="real", with real_tau 0.5. It is a loss over groups and no PolicyLoss, so it is not
+/// among the names of `losses`. Call it as real_loss(batch, groups, count(batch, groups), gradient)
+/// with groups_of(num_generations); a last group that is not whole needs by_offsets, and counts.
+/// The KL term is the mean over the tokens of the micro-batch.
+inline constexpr ContrastiveLoss<Kl<kl::K3>> real_loss{0.5, true, clamped_kl};
 
 // The pre-passes of rollout_importance_sampling_mode, with a threshold of 2. The log ratios
 // old_logp - rollout_logp are clamped to +-20, and the weights multiply the KL term too.

@@ -127,6 +127,12 @@ class RowLoss {
                batch_.truncated ? batch_.truncated(span.row) : math::nan(),
                positive_logp(row, tokens), Metrics::means);
   }
+  /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share.
+  SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
+    const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
+                                                         : sum_of_many(row, begin, end);
+    return segment_ratio<S>(level_, sum);
+  }
 
  private:
   using Mask = mask_t<V>;
@@ -220,13 +226,6 @@ class RowLoss {
     RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
     for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
     return sum;
-  }
-
-  /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share.
-  SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
-    const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
-                                                         : sum_of_many(row, begin, end);
-    return segment_ratio<S>(level_, sum);
   }
 
   /// Pass 2 takes at most `block` tokens here, in two loops with a buffer of ratios between them:
