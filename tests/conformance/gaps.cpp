@@ -83,7 +83,6 @@ struct Gap {
 // passes fails.
 constexpr const char *kSapo = "another surrogate: SAPO's gate",
                      *kVespo = "another surrogate: VESPO", *kLuspo = "LUSPO's means over padding",
-                     *kReal = "another loss: REAL, over groups of rows",
                      *kReinforce = "a preset of REINFORCE without a clip",
                      *kSft = "another loss: cross entropy and its mixtures",
                      *kBaseline = "another baseline", *kGiven = "a baseline that is given",
@@ -117,11 +116,6 @@ const std::vector<Gap>& gaps() {
        has("reward_clip_range") || is("beta", {0.1}),
        "a clip of summed rewards, and a KL penalty from log-probs of tokens"},
 
-      {"ms_swift",
-       "loss",
-       {"GRPOTrainer._compute_loss_and_metrics", "MegatronGRPOTrainer.loss_func"},
-       is("loss_type", {"real"}),
-       kReal},
       {"ms_swift", "loss", {"compute_sdar_loss"}, every, "another loss: distillation by a gate"},
       {"ms_swift",
        "advantage",

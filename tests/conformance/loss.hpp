@@ -51,6 +51,9 @@ struct LossRun {
 using Mapping = std::function<LossSetup(Params&, const Case&)>;
 // Compares the loss, its gradient and its metrics with the record.
 Handler losses(Mapping mapping);
+// The same for ms-swift's loss_type="real", which contrasts the rows of groups. `other` runs all
+// other cases of the function.
+Handler real_or(Handler other);
 
 // The loss on the target of the case. `given` is Normalizer::given.
 LossRun run_loss(const AnyLoss& loss, const TokenInputs& in, const Prepare& prepare = {},

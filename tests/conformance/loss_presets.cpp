@@ -980,8 +980,10 @@ void add_losses(Registry& registry) {
   add("nvlabs_gdpo", "GRPOTrainer._compute_loss", nvlabs_trl_loss);
   add("nvlabs_gdpo", "compute_policy_loss", nvlabs_verl_loss);
   add("liger", "LigerFusedLinearGRPOFunction.ppo_loss_fn", liger_loss);
-  add("ms_swift", "GRPOTrainer._compute_loss_and_metrics", swift_trainer_loss);
-  add("ms_swift", "MegatronGRPOTrainer.loss_func", swift_megatron_loss);
+  registry.add_loss("ms_swift", "loss", "GRPOTrainer._compute_loss_and_metrics",
+                    real_or(losses(swift_trainer_loss)));
+  registry.add_loss("ms_swift", "loss", "MegatronGRPOTrainer.loss_func",
+                    real_or(losses(swift_megatron_loss)));
   add("verl", "compute_policy_loss_vanilla", verl_vanilla(kActorKeys));
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);

@@ -15,9 +15,9 @@
 // (releases.cpp).
 // The runner only chooses presets and sets their members: every number is computed by the library.
 // advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp,
-// loss_presets.cpp and release_losses.cpp say which function is which preset; value.cpp (the
-// critic's side), kl.cpp, aggregate.cpp, corrections.cpp, batch_corrections.cpp, mismatch.cpp and
-// pid.cpp do both.
+// loss_presets.cpp and release_losses.cpp say which function is which preset; contrastive.cpp
+// (losses over groups), value.cpp (the critic's side), kl.cpp, aggregate.cpp, corrections.cpp,
+// batch_corrections.cpp, mismatch.cpp and pid.cpp do both.
 // Every loss is computed twice, padded and packed, and both must have the same bits. So must every
 // controller that is fed or stored in another way.
 //
