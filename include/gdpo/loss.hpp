@@ -83,5 +83,8 @@
 ///
 /// **Read on.** include/gdpo/loss/README.md: denominators, policies and papers, metrics and keys.
 /// include/gdpo/prepass.hpp: prepare. examples/raw_pointers.cpp, examples/trainer_step.cpp.
+#include <gdpo/group/by_id.hpp>
+#include <gdpo/group/by_offsets.hpp>
+#include <gdpo/loss/contrastive.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/tokens/count.hpp>
