@@ -43,12 +43,37 @@
 ///     merge(result, result)                      results of micro-batches or ranks
 ///     with_level<L>(loss), with_kl(loss, kl)     the loss with one part exchanged
 ///     with_metrics<M>(loss)                      M: metrics::All (default), Means or None
+///     contrastive(batch, groups, n, gradient)    a ContrastiveLoss; exec and workspace as above
 ///
 /// n is the sum of count() over all micro-batches and ranks of the step; gradient has the shape of
 /// logp, and `{}` computes none. The order of a step: "One step" in include/gdpo/loss/README.md.
 /// Losses of papers: grpo_loss (2402.03300), dapo_loss (2503.14476), dr_grpo_loss (2503.20783),
 /// gspo_loss and gspo_token_loss (2507.18071), cispo_loss, sapo_loss, vespo_loss, gmpo_loss,
 /// topr_loss and up_grpo_loss (loss/named.hpp); of trainers: gdpo/presets/.
+///
+/// **Over groups.** REAL (2602.05630) contrasts the good rows of a group with its bad ones. It is
+/// no sum over rows, so a `ContrastiveLoss` takes the groups too. It is divided by their number in
+/// the step, which count(batch, groups) adds to the counts.
+///
+/// <!-- build: door_loss_groups run -->
+/// ```cpp
+/// const int B = 4, T = 2;  // two prompts with two completions each
+/// const std::vector<float> logp = {-0.9f, -1.4f, -0.5f, -0.7f, -1, -1, -2, -2};
+/// const std::vector<float> old_logp = {-1.0f, -1.5f, -0.5f, -0.9f, -1, -1, -2, -2};
+/// const std::vector<float> advantages = {1, -1, 1, 1};  // the second prompt has good rows alone
+/// std::vector<float> dlogp(B * T);
+/// gdpo::TokenBatch<float> batch;
+/// batch.logp = gdpo::view(logp.data(), B, T);
+/// batch.old_logp = gdpo::view(old_logp.data(), B, T);
+/// batch.advantages = gdpo::view(advantages);
+/// gdpo::ContrastiveLoss<> loss;  // gdpo::ms_swift::real_loss has ms-swift's settings
+/// loss.kl.beta = 0;
+/// const auto groups = gdpo::groups_of(2);
+/// const gdpo::Normalizer n = gdpo::count(batch, groups);  // summed over the step
+/// const auto r = loss(batch, groups, n, gdpo::view(dlogp.data(), B, T));
+/// std::printf("loss %.4f, gradient %.4f %.4f %.4f\n", r.loss, dlogp[0], dlogp[2], dlogp[4]);
+/// // prints loss 0.6981, gradient -0.2251 0.2749 0.0000
+/// ```
 ///
 /// **Arrays of TokenBatch.** "tokens" is the shape of logp: (B, T), (prompts, completions, T), or
 /// packed (N) with offsets. Where tokens have rank 3, (B) may be (prompts, completions). Numbers

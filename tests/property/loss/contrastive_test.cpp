@@ -567,6 +567,23 @@ TEST_CASE("a call allocates nothing after the first of its shape", "[loss][contr
   }
 }
 
+TEST_CASE("a workspace keeps nothing of another batch", "[loss][contrastive]") {
+  Random random(8);
+  gdpo::ContrastiveWorkspace<double> workspace;
+  for (int round = 0; round < 20; ++round) {
+    INFO("round " << round);
+    const Loss loss = random_loss(random);
+    const Data d = random_data(random, 1 + random.below(6), 1 + random.below(4), 0.6);
+    const auto groups = gdpo::by_id(d.ids);
+    const gdpo::Normalizer n = counts(d, groups);
+    Arrays<double> arrays(d, Form::Padded);
+    Outcome kept;
+    kept.result = loss(gdpo::seq, arrays.batch, groups, n, arrays.out, workspace);
+    kept.gradient = arrays.padded(d);
+    CHECK(difference_of(kept, call(loss, d)) == "");
+  }
+}
+
 TEST_CASE("what a contrastive loss refuses, before anything is written",
           "[loss][contrastive][errors]") {
   Random random(7);
