@@ -64,8 +64,8 @@ inline constexpr GmpoLoss<> gmpo_loss{{}, {math::infinity, math::infinity}, {0.0
 inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<>, Aggregate,
                             Factors<factor::SignedRatio>>
     topr_loss{{}, {}, {0.0}, aggregate::token_mean()};
-/// UP-GRPO (arXiv 2607.06987): REINFORCE where A > 0; elsewhere the clip with 0.2 below and the dual
-/// clip with 3; no KL (beta 0), mean over tokens.
+/// UP-GRPO (arXiv 2607.06987): REINFORCE where A > 0, elsewhere the clip with 0.2 below and the
+/// dual clip with 3; no KL (beta 0), mean over tokens.
 inline constexpr PolicyLoss<level::Token<>, surrogate::PositiveReinforce> up_grpo_loss{
     {}, {0.2, 3}, {0.0}, aggregate::token_mean()};
 static_assert(std::is_trivially_copyable_v<PolicyLoss<>>, "losses are kernel arguments");
