@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "html.hpp"
+#include "html_style.hpp"
 #include "words.hpp"
 
 namespace resolution::charts {
@@ -13,6 +14,7 @@ namespace {
 using html::division;
 using html::element;
 using html::escaped;
+using html::picture_style;
 
 /// The width in pixels of a plot on a page of 360 pixels, without the room for the ticks.
 constexpr double narrowest = 250;
@@ -37,8 +39,11 @@ std::string class_of(Tone tone) {
 
 std::string fill(Tone tone) { return attribute("class", "fill " + class_of(tone)); }
 
-std::string curve(const std::string& path, Tone tone) {
-  return element("path", attribute("d", path) + attribute("class", "curve " + class_of(tone)), "");
+std::string curve(const std::string& path, Tone tone, bool broad = false) {
+  return element("path",
+                 attribute("d", path) +
+                     attribute("class", "curve " + class_of(tone) + (broad ? " broad" : "")),
+                 "");
 }
 
 /// `x` and `width` are shares of the width.
@@ -111,7 +116,7 @@ std::string chart(const std::string& summary, const std::string& content,
 /// The pixels that a text of the charts needs, estimated from its number of characters.
 double room_for(const std::string& words) { return 7.7 * static_cast<double>(width_of(words)); }
 
-std::string tick_text(double value) { return html::number(compact(value, 4)); }
+std::string tick_text(double value, int digits = 4) { return html::number(compact(value, digits)); }
 
 /// Texts are written at each tick or at every second, third, ... of `count` ticks over the whole
 /// width, so that on the narrowest page none touches the next. `widest` is in pixels.
@@ -235,6 +240,119 @@ std::vector<Point> thinned(const std::vector<double>& values, std::size_t most_p
     points.push_back({static_cast<double>(first + end - 1) / 2 / last, mean});
   }
   return points;
+}
+
+/// The points without those that lie on a straight line between others, as far as a picture
+/// of usual width shows.
+std::vector<Point> without_straight(const std::vector<Point>& all, const Scale& at_y) {
+  constexpr double usual_width = 400;
+  constexpr double invisible = 0.15;  // pixels
+  if (all.size() < 3) return all;
+  const Point &first = all.front(), &last = all.back();
+  const double rise = at_y(last.value) - at_y(first.value), run = last.x - first.x;
+  std::size_t furthest = 0;
+  double most = invisible;
+  for (std::size_t i = 1; i + 1 < all.size(); ++i) {
+    const double line = at_y(first.value) + rise * (all[i].x - first.x) / run;
+    const double distance =
+        std::abs(at_y(all[i].value) - line) / std::hypot(1.0, rise / (usual_width * run));
+    if (distance > most) most = distance, furthest = i;
+  }
+  if (furthest == 0) return {first, last};
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(furthest);
+  std::vector<Point> points = without_straight({all.begin(), middle + 1}, at_y);
+  const std::vector<Point> rest = without_straight({middle, all.end()}, at_y);
+  points.insert(points.end(), rest.begin() + 1, rest.end());
+  return points;
+}
+
+/// Curves between their axes, not yet in a plot.
+struct Drawing {
+  Grid grid;
+  double bottom = 0, height = 0;
+  std::string content;
+  std::vector<Name> names;
+};
+
+/// `draws` makes the points of a curve.
+Drawing drawing_of(const std::vector<Curve>& curves, const Axis& x, const Scale& at_y,
+                   const std::string& behind,
+                   const std::function<std::vector<Point>(const Curve&)>& draws) {
+  Drawing drawing;
+  drawing.bottom = at_y.bottom, drawing.height = at_y.bottom + 38;
+  drawing.grid = grid_of(at_y, ticks_on(at_y.axis, round_step(length_of(at_y.axis), 4)),
+                         [](double tick) { return tick_text(tick); });
+  std::string& content = drawing.content;
+  const double step = round_step(length_of(x), x.whole ? 3 : 4);
+  for (const double tick : ticks_on(x, x.whole ? std::max(1.0, step) : step)) {
+    content +=
+        text((tick - x.least) / length_of(x), 0, at_y.bottom + 18, tick_text(tick, 6), "middle");
+  }
+  content += text(0.5, 0, at_y.bottom + 34, x.name, "middle") + behind;
+  std::string paths;
+  std::string points;
+  for (const Curve& c : curves) {
+    const std::vector<Point> all = draws(c);
+    const auto known = [&](std::size_t p) { return p < all.size() && std::isfinite(all[p].value); };
+    std::string path;
+    double last = at_y.bottom;
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      if (!known(p)) continue;
+      const bool first = p == 0 || !known(p - 1);
+      last = at_y(all[p].value);
+      path += (first ? "M" : "L") + fixed(100 * all[p].x, 2) + " " + px(last);
+      if (first && !known(p + 1)) points += at(all[p].x, last, marker(0, c.tone));
+    }
+    paths += curve(path, c.tone, c.broad);
+    drawing.names.push_back(
+        {c.label, last, curve("M-8 0h16", c.tone, c.broad), "small " + class_of(c.tone)});
+  }
+  content += stretched(drawing.height, paths) + points;
+  return drawing;
+}
+
+/// The curves of a panel over its bands.
+Drawing drawing_of(const Panel& panel) {
+  const bool banded = !panel.bands.empty();
+  const Scale at_y{panel.y, banded ? 24.0 : 8.0, 168};
+  std::string behind;
+  const Band* widest = nullptr;
+  const auto share = [&](double x) { return (x - panel.x.least) / length_of(panel.x); };
+  for (const Band& band : panel.bands) {
+    behind +=
+        element("rect",
+                attribute("x", across(share(band.least))) + attribute("y", at_y.top) +
+                    attribute("width", across((band.most - band.least) / length_of(panel.x))) +
+                    attribute("height", at_y.bottom - at_y.top) + attribute("class", "band"),
+                "");
+    if (!widest || band.most - band.least > widest->most - widest->least) widest = &band;
+  }
+  if (widest) {
+    const double middle = share((widest->least + widest->most) / 2);
+    const double half = room_for(panel.band_name) / narrowest / 2;
+    behind += text(std::min(std::max(middle, half), 1 - half), 0, at_y.top - 6, panel.band_name,
+                   "middle");
+  }
+  return drawing_of(panel.curves, panel.x, at_y, behind, [&](const Curve& c) {
+    // Each run of finite values by itself, with what is not finite between them.
+    std::vector<Point> points;
+    std::vector<Point> run;
+    const auto end_run = [&] {
+      const std::vector<Point> kept = without_straight(run, at_y);
+      points.insert(points.end(), kept.begin(), kept.end());
+      run.clear();
+    };
+    for (const Point& point : thinned(c.values, c.values.size())) {
+      if (std::isfinite(point.value)) {
+        run.push_back(point);
+        continue;
+      }
+      end_run();
+      points.push_back(point);
+    }
+    end_run();
+    return points;
+  });
 }
 
 }  // namespace
@@ -397,47 +515,80 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
     paths += curve(path, l.tone);
     names.push_back({l.label, y(l.values.back()), marker(i, l.tone), ""});
   }
-  return named("", grid_of(y, ticks(highest, 5), tick_text), y.bottom, height,
-               content + stretched(height, paths) + markers, names, summary);
+  return named("", grid_of(y, ticks(highest, 5), [](double tick) { return tick_text(tick); }),
+               y.bottom, height, content + stretched(height, paths) + markers, names, summary);
 }
 
 std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
                    const std::string& summary, const Limit* limit, std::size_t most_points) {
   const Scale at_y{y, 8, 152};
-  const double height = at_y.bottom + 38;
-
-  std::string content;
-  for (const double tick : ticks_on(x, std::max(1.0, round_step(length_of(x), 3)))) {
-    content +=
-        text((tick - x.least) / length_of(x), 0, at_y.bottom + 18, tick_text(tick), "middle");
-  }
-  content += text(0.5, 0, at_y.bottom + 34, x.name, "middle");
+  std::string behind;
   if (limit != nullptr) {
-    content += horizontal(at_y(limit->value), "dashed") +
-               text(1, -2, at_y(limit->value) - 5, limit->text, "end");
+    behind = horizontal(at_y(limit->value), "dashed") +
+             text(1, -2, at_y(limit->value) - 5, limit->text, "end");
   }
-  std::vector<Name> names;
-  std::string paths;
-  std::string points;
-  for (const Curve& c : curves) {
-    const std::vector<Point> all = thinned(c.values, most_points);
-    const auto known = [&](std::size_t p) { return p < all.size() && std::isfinite(all[p].value); };
-    std::string path;
-    double last = at_y.bottom;
-    for (std::size_t p = 0; p < all.size(); ++p) {
-      if (!known(p)) continue;
-      const bool first = p == 0 || !known(p - 1);
-      last = at_y(all[p].value);
-      path += (first ? "M" : "L") + fixed(100 * all[p].x, 2) + " " + px(last);
-      if (first && !known(p + 1)) points += at(all[p].x, last, marker(0, c.tone));
+  Drawing drawing = drawing_of(curves, x, at_y, behind, [most_points](const Curve& c) {
+    return thinned(c.values, most_points);
+  });
+  if (curves.size() == 1) drawing.names.clear();
+  return named(element("div", attribute("class", "soft small"), escaped(y.name)), drawing.grid,
+               drawing.bottom, drawing.height, drawing.content, drawing.names, summary);
+}
+
+std::string panel(const Panel& panel, const std::string& summary) {
+  const Drawing drawing = drawing_of(panel);
+  return named(element("div", attribute("class", "small"),
+                       element("b", "", escaped(panel.title)) + " " +
+                           element("span", attribute("class", "soft"), escaped(panel.y.name))),
+               drawing.grid, drawing.bottom, drawing.height, drawing.content, drawing.names,
+               summary);
+}
+
+std::string picture(const std::vector<Panel>& panels, const std::string& summary) {
+  constexpr double panel_width = 360;
+  constexpr double margin = 12;
+  constexpr double title_height = 30;
+  double height = 0;
+  double left = 0;
+  std::string content;
+  for (const Panel& panel : panels) {
+    const Drawing drawing = drawing_of(panel);
+    std::vector<Name> names = drawing.names;
+    std::stable_sort(names.begin(), names.end(),
+                     [](const Name& a, const Name& b) { return a.y < b.y; });
+    double room = margin;
+    std::vector<double> places;
+    for (const Name& name : names) {
+      room = std::max(room, room_for(name.label) + margin);
+      places.push_back(name.y + 4);
     }
-    paths += curve(path, c.tone);
-    names.push_back({c.label, last, curve("M-8 0h16", c.tone), "small " + class_of(c.tone)});
+    places = apart(places, 16, drawing.bottom);
+    std::string ends;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      ends += text(1, 8, places[i], names[i].label, "start", names[i].css_class);
+    const double from = left + margin + drawing.grid.room;
+    content += element("text", attribute("x", left + margin) + attribute("y", 22.0),
+                       element("tspan", attribute("class", "title"), escaped(panel.title)) +
+                           element("tspan", attribute("class", "soft small") + attribute("dx", 8.0),
+                                   escaped(panel.y.name)));
+    content += element("svg",
+                       attribute("x", from) + attribute("y", title_height) +
+                           attribute("width", left + panel_width - room - from) +
+                           attribute("height", drawing.height),
+                       drawing.grid.content + drawing.content + ends);
+    height = std::max(height, title_height + drawing.height + margin);
+    left += panel_width;
   }
-  if (curves.size() == 1) names.clear();
-  return named(element("div", attribute("class", "soft small"), escaped(y.name)),
-               grid_of(at_y, ticks_on(y, round_step(length_of(y), 4)), tick_text), at_y.bottom,
-               height, content + stretched(height, paths) + points, names, summary);
+  return element("svg",
+                 attribute("xmlns", "http://www.w3.org/2000/svg") +
+                     attribute("viewBox", "0 0 " + px(left) + " " + px(height)) +
+                     attribute("role", "img") + attribute("aria-label", escaped(summary)),
+                 element("style", "", picture_style) +
+                     element("rect",
+                             attribute("class", "paper") + attribute("width", "100%") +
+                                 attribute("height", "100%") + attribute("rx", "8"),
+                             "") +
+                     content);
 }
 
 }  // namespace resolution::charts

@@ -65,15 +65,35 @@ struct Curve {
   std::string label;
   std::vector<double> values;  ///< within the range of the y axis; where not finite, a gap
   Tone tone = Tone::Idle;
+  bool broad = false;  ///< pale and broad, so that a curve that lies on it does not hide it
 };
 struct Axis {
   std::string name;
+  double least = 0;
+  double most = 1;
+  bool whole = true;  ///< an x axis counts whole numbers, so that no tick is between them
+};
+/// A shaded part of an x axis.
+struct Band {
   double least = 0;
   double most = 1;
 };
 std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
                    const std::string& summary, const Limit* limit = nullptr,
                    std::size_t most_points = 400);
+
+/// Curves over an axis with shaded bands, whose name stands above the widest. Each curve has its
+/// name at its end. Points that a straight line replaces are left out.
+struct Panel {
+  std::string title;
+  std::vector<Curve> curves;
+  Axis x, y;
+  std::vector<Band> bands;
+  std::string band_name;
+};
+std::string panel(const Panel& panel, const std::string& summary);
+/// The panels side by side, as an SVG file. It has its own style sheet, for light and dark.
+std::string picture(const std::vector<Panel>& panels, const std::string& summary);
 
 /// The points that curves() draws: the values, or where there are more than `most_points`, the
 /// means of runs of neighbors. Values that are not finite take part in no mean; where there is no

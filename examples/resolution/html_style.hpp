@@ -50,6 +50,11 @@ figcaption { margin-top: 8px; max-width: 80ch; }
 .charts.three { --least: 310px; }
 figure { margin: 0; background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
   padding: 14px 16px; min-width: 0; break-inside: avoid; }
+figure + figure { margin-top: 16px; }
+.charts > figure { margin-top: 0; }
+.pair { display: grid; gap: 12px 24px;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 310px), 1fr)); }
+a { color: var(--sum); }
 figure.wide { grid-column: 1 / -1; }
 .chart { container-type: inline-size; font-size: 13px; line-height: 1.3;
   font-variant-numeric: tabular-nums; }
@@ -76,6 +81,8 @@ svg .gap { fill: var(--panel); }
 svg .axis { stroke: var(--line); stroke-width: 1; }
 svg .dashed { stroke: var(--ink); stroke-dasharray: 4 3; }
 svg .curve { fill: none; stroke: currentColor; stroke-width: 2; vector-effect: non-scaling-stroke; }
+svg .broad { stroke-width: 7; opacity: 0.45; }
+svg .band { fill: var(--line); opacity: 0.45; }
 @container (max-width: 400px) {
   .bars { grid-template-columns: minmax(0, 1fr); }
   .label { text-align: left; padding: 6px 0 0; }
@@ -129,6 +136,21 @@ footer { margin-top: 48px; border-top: 1px solid var(--line); padding-top: 12px;
   .scroll { overflow: visible; }
   .chart, .key { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
+)";
+
+/// The style sheet of a picture in a file of its own, with the same colors.
+constexpr const char* picture_style = R"(
+svg { color-scheme: light dark; overflow: visible; --paper: #fff; --ink: #1b1f24; --soft: #57606a;
+  --line: #d0d7de; --sum: #0072b2; --norm: #d55e00 }
+@media (prefers-color-scheme: dark) { svg { --paper: #14171b; --ink: #e8eaed; --soft: #a5adb6;
+  --line: #3a4149; --sum: #56b4e9; --norm: #f0a030 } }
+text { font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif; fill: currentColor }
+.title { font-size: 15px; font-weight: 600; fill: var(--ink) }
+.soft { color: var(--soft); fill: var(--soft) } .sum { color: var(--sum) } .norm { color: var(--norm) }
+.paper { fill: var(--paper) } .axis { stroke: var(--line) }
+.band { fill: var(--line); opacity: 0.45 }
+.curve { fill: none; stroke: currentColor; stroke-width: 2; vector-effect: non-scaling-stroke }
+.broad { stroke-width: 7; opacity: 0.45 }
 )";
 
 }  // namespace resolution::html

@@ -2,7 +2,8 @@
 // presets of trainers) tell completions apart? It reads a log of rollouts with several rewards (CSV
 // or JSON), computes the advantages of each estimator with the library, batch by batch, and counts
 // distinct values, ties inside groups and groups without any advantage. Results are a table, JSON,
-// or an HTML page. With --count it runs the counting experiment of the GDPO paper instead.
+// or an HTML page. With --count it runs the counting experiment of the GDPO paper instead, and with
+// --surrogates it shows what each policy loss makes of the ratio.
 //
 // Read in this order: input/rollouts.hpp (the log), estimators.cpp (the calls of the library),
 // metrics.hpp (what is counted), comparison.hpp (one log, all estimators). The other files of
@@ -13,6 +14,7 @@
 //   build/release/examples/gdpo-resolution --help
 //   cmake/dev demo
 #include <exception>
+#include <filesystem>
 #include <iostream>
 
 #include "comparison.hpp"
@@ -23,6 +25,7 @@
 #include "json_report.hpp"
 #include "options.hpp"
 #include "output_file.hpp"
+#include "surrogates_report.hpp"
 #include "text_report.hpp"
 
 namespace {
@@ -30,18 +33,31 @@ namespace {
 /// Writes a result in every form that the options ask for, all files before anything is
 /// printed.
 template <class Result>
-void report(const Result& result, const resolution::Options& options) {
+void report(const Result& result, const resolution::Options& options,
+            std::vector<resolution::OutputFile> files = {}) {
   const bool json_to_stdout = options.json == "-";
   const std::string json = options.json.empty() ? "" : resolution::to_json(result);
   const std::string html = options.html.empty() ? "" : resolution::to_html(result);
-  std::vector<resolution::OutputFile> files;
   if (!json.empty() && !json_to_stdout) files.push_back({options.json, json});
   if (!html.empty()) files.push_back({options.html, html});
   resolution::write_reports(files, json_to_stdout ? json : resolution::to_text(result));
 }
 
-/// Counts without a log, or compares the estimators on one.
+/// Shows the surrogates. The folder of the pictures is made if it does not exist.
+void show_surrogates(const resolution::Options& options) {
+  const resolution::Surrogates surrogates = resolution::all_surrogates();
+  std::vector<resolution::OutputFile> pictures;
+  if (!options.svg.empty()) {
+    std::error_code error;  // the first file that cannot be written says so
+    std::filesystem::create_directories(options.svg, error);
+    pictures = resolution::to_pictures(surrogates, options.svg);
+  }
+  report(surrogates, options, std::move(pictures));
+}
+
+/// Counts or shows surrogates without a log, or compares the estimators on one.
 void run(const resolution::Options& options) {
+  if (options.surrogates) return show_surrogates(options);
   if (options.count) return report(resolution::count_all(options.estimators), options);
   const resolution::Comparison comparison = resolution::compare(
       resolution::read_rollouts_files(options.inputs, options.reading, options.columns),

@@ -38,7 +38,8 @@ Examples:
       --html report.html
   gdpo-resolution dump/*.jsonl --batch step --group input --rewards scores.correct,scores.short \
       --given 'scores.short:scores.correct>=1' --weights 1,0.5 --length tokens
-  gdpo-resolution --count --html counts.html)";
+  gdpo-resolution --count --html counts.html
+  gdpo-resolution --surrogates --html losses.html)";
 
 std::string version_text() {
   return "gdpo-resolution " + std::to_string(GDPO_VERSION_MAJOR) + "." +
@@ -247,6 +248,12 @@ Parsed parse_options(int argc, const char* const* argv) {
   app.add_flag("--count", options.count,
                "Instead of reading a log, count the distinct advantages of all\nbinary rewards "
                "(the paper's experiment)");
+  app.add_flag("--surrogates", options.surrogates,
+               "Instead of reading a log, show what each policy loss of the\nlibrary makes of the "
+               "ratio: value and derivative, as a table, and\nas charts with --html");
+  app.add_option("--svg", options.svg,
+                 "With --surrogates: write the charts as SVG files into this\nfolder, too")
+      ->type_name("FOLDER");
   app.set_version_flag("--version", version_text(), "Print the version and exit");
 
   try {
@@ -272,11 +279,23 @@ Parsed parse_options(int argc, const char* const* argv) {
         throw UserError(printable(output) + ": is the log itself, and is not overwritten");
     }
   }
-  if (options.count || list) {
+  if (options.surrogates) {
+    for (const auto& [given, name] : {std::pair(list, "--list"),
+                                      {options.count, "--count"},
+                                      {!words.estimators.empty(), "--estimators"}}) {
+      if (given)
+        throw UserError(std::string("--surrogates shows policy losses, so ") + name +
+                        " does not go with it");
+    }
+  } else if (!options.svg.empty()) {
+    throw UserError("--svg goes with --surrogates only");
+  }
+  if (options.count || options.surrogates || list) {
+    const std::string instead = list ? "--list" : options.count ? "--count" : "--surrogates";
     for (const CLI::Option* option : of_a_log) {
       if (option->count() > 0)
-        throw UserError(std::string(list ? "--list" : "--count") + " reads no log, so " +
-                        option->get_name() + " does not go with it");
+        throw UserError(instead + " reads no log, so " + option->get_name() +
+                        " does not go with it");
     }
   } else {
     interpret_log_options(words, options);

@@ -16,9 +16,11 @@ struct Options {
   Columns columns;
   Settings settings;
   std::vector<std::string> estimators;
-  std::string json;    ///< path of the numbers, "-" for standard output; empty: none
-  std::string html;    ///< path of the report; empty: none
-  bool count = false;  ///< run the counting experiment instead of reading a log
+  std::string json;         ///< path of the numbers, "-" for standard output; empty: none
+  std::string html;         ///< path of the report; empty: none
+  std::string svg;          ///< folder of the pictures of surrogates; empty: none
+  bool count = false;       ///< run the counting experiment instead of reading a log
+  bool surrogates = false;  ///< show what each policy loss makes of the ratio instead
 };
 
 /// What parse_options() found: options, or a text to print before leaving with status 0 (--help,

@@ -181,6 +181,8 @@ TEST_CASE("What does not fit is refused") {
   CHECK_THAT(error({"--list", "--group", "g"}),
              ContainsSubstring("--list reads no log, so --group does not go with it"));
   CHECK_THAT(error({"--count", "log.csv"}), ContainsSubstring("so input does not go with it"));
+  CHECK_THAT(error({"--surrogates", "log.csv"}),
+             ContainsSubstring("--surrogates reads no log, so input does not go with it"));
   for (const char* empty : {"a,,b", "a,b,", ",a"}) {
     CHECK_THAT(error({"--group", "g", "--rewards", empty}), ContainsSubstring("a name is empty"));
   }
@@ -204,4 +206,21 @@ TEST_CASE("Help says how missing rewards are treated") {
   CHECK_FALSE(parsed.options);
   CHECK_THAT(parsed.text,
              ContainsSubstring("An empty cell, null or NaN\nin a reward is a missing reward"));
+}
+
+TEST_CASE("Surrogates instead of a log") {
+  const Options o = options({"--surrogates", "--html", "x.html", "--svg", "folder"});
+  CHECK(o.surrogates);
+  CHECK(o.html == "x.html");
+  CHECK(o.svg == "folder");
+  CHECK(!options({"--count"}).surrogates);
+  for (const char* other : {"--count", "--list"}) {
+    CHECK_THAT(error({"--surrogates", other}),
+               ContainsSubstring("--surrogates shows policy losses, so " + std::string(other) +
+                                 " does not go with it"));
+  }
+  CHECK_THAT(error({"--surrogates", "--estimators", "gdpo"}),
+             ContainsSubstring("so --estimators does not go with it"));
+  CHECK_THAT(error({"--count", "--svg", "folder"}),
+             ContainsSubstring("--svg goes with --surrogates only"));
 }
