@@ -11,6 +11,7 @@
 file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md
   ${PROJECT_SOURCE_DIR}/.github/[A-Z]*.md ${PROJECT_SOURCE_DIR}/*/README.md
   ${PROJECT_SOURCE_DIR}/*/*/README.md ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md
+  ${PROJECT_SOURCE_DIR}/include/gdpo/loss/surrogates/README.md
   ${PROJECT_SOURCE_DIR}/bench/corrections/tables.md
   ${PROJECT_SOURCE_DIR}/bench/small_groups/tables.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/README.md
@@ -27,7 +28,8 @@ endif()
 
 set(DOXYGEN_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/docs)
 set(DOXYGEN_USE_MDFILE_AS_MAINPAGE ${PROJECT_SOURCE_DIR}/README.md)
-set(DOXYGEN_IMAGE_PATH ${PROJECT_SOURCE_DIR}/examples)
+set(DOXYGEN_IMAGE_PATH ${PROJECT_SOURCE_DIR}/examples
+  ${PROJECT_SOURCE_DIR}/include/gdpo/loss/surrogates)
 set(DOXYGEN_STRIP_FROM_PATH ${PROJECT_SOURCE_DIR})
 set(DOXYGEN_STRIP_FROM_INC_PATH ${PROJECT_SOURCE_DIR}/include)
 set(DOXYGEN_FILE_PATTERNS *.hpp)

@@ -144,9 +144,11 @@ svg { color-scheme: light dark; overflow: visible; --paper: #fff; --ink: #1b1f24
   --line: #d0d7de; --sum: #0072b2; --norm: #d55e00 }
 @media (prefers-color-scheme: dark) { svg { --paper: #14171b; --ink: #e8eaed; --soft: #a5adb6;
   --line: #3a4149; --sum: #56b4e9; --norm: #f0a030 } }
-text { font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif; fill: currentColor }
+text { font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif;
+  fill: currentColor }
 .title { font-size: 15px; font-weight: 600; fill: var(--ink) }
-.soft { color: var(--soft); fill: var(--soft) } .sum { color: var(--sum) } .norm { color: var(--norm) }
+.soft { color: var(--soft); fill: var(--soft) }
+.sum { color: var(--sum) } .norm { color: var(--norm) }
 .paper { fill: var(--paper) } .axis { stroke: var(--line) }
 .band { fill: var(--line); opacity: 0.45 }
 .curve { fill: none; stroke: currentColor; stroke-width: 2; vector-effect: non-scaling-stroke }

@@ -52,7 +52,7 @@ inline constexpr SurrogateWords surrogate_words[] = {
      "is -2 A / tau: compare losses by their gradients.",
      "TRL, verl, ms-swift, SkyRL, AReaL, Unsloth and Liger.",
      {{"SAPO", "https://arxiv.org/abs/2511.20347"}, {}, {}, {}}},
-    {"surrogate::OneSided",
+    {"surrogate::PositiveReinforce",
      "REINFORCE above, clip below (UP-GRPO)",
      "-A log p where A > 0, the clipped ratio where A <= 0",
      "-A where A > 0; where A <= 0 as with the clipped ratio",

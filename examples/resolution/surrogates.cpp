@@ -195,7 +195,9 @@ bool looks_same(const LossShape& a, const LossShape& b) {
       return x == y || (std::isnan(x) && std::isnan(y));
     });
   };
-  return a.parts == b.parts && same(a.x, b.x) && same(a.positive.value, b.positive.value) &&
+  return a.parts == b.parts && a.positive.inside == b.positive.inside &&
+         a.negative.inside == b.negative.inside && same(a.x, b.x) &&
+         same(a.positive.value, b.positive.value) &&
          same(a.positive.derivative, b.positive.derivative) &&
          same(a.negative.value, b.negative.value) &&
          same(a.negative.derivative, b.negative.derivative);

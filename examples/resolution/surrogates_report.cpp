@@ -237,7 +237,8 @@ std::vector<OutputFile> to_pictures(const Surrogates& all, const std::string& fo
 }
 
 std::string to_markdown(const Surrogates& all, const std::string& folder) {
-  std::string out;
+  std::string out =
+      wrapped(meaning, terminal_width, 0) + "\n\n" + wrapped(definitions, terminal_width, 0) + "\n";
   for (std::size_t i = 0; i < all.shapes.size(); ++i) {
     const LossShape& shape = all.shapes[i];
     if (begins(all, i)) {

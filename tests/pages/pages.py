@@ -13,6 +13,10 @@
     pages.py rows PAGE [--write] SOURCE
                                       the tables of PAGE are rows of the tables of the same names in
                                       the page SOURCE; with --write they are copied from there
+    pages.py pictures FOLDER [--write] COMMAND...
+                                      the pictures (*.svg) that COMMAND writes into the folder that
+                                      is its last argument are those in FOLDER; with --write they
+                                      are put there
     pages.py recorded FILE.json       prints a table of what gdpo_conformance --json has counted
     pages.py released FILE.json       the same for recordings of releases
     pages.py metrics metrics.hpp      prints a table of the metrics, with their comments
@@ -31,6 +35,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 COLUMNS = 100
 FORMATTED = {".hpp", ".cpp", ".cu"}
@@ -407,6 +412,31 @@ def rows(page, source, write):
     return 1 if wrong else 0
 
 
+# ---- pictures ----
+
+
+def pictures(folder, command, write):
+    def all_of(where):
+        return {path.name: path.read_text(encoding="utf-8") for path in where.glob("*.svg")}
+
+    with tempfile.TemporaryDirectory() as made_in:
+        subprocess.run([*command, made_in], check=True, stdout=subprocess.DEVNULL)
+        made = all_of(pathlib.Path(made_in))
+    there = all_of(folder)
+    if write:
+        for name in there.keys() - made.keys():
+            (folder / name).unlink()
+        for name, text in made.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return 0
+    differ = sorted(name for name in made.keys() | there.keys()
+                    if made.get(name) != there.get(name))
+    for name in differ:
+        print(f"{folder / name}: {command[0]} draws "
+              f"{'no such picture' if name not in made else 'it differently'} (--write mends it)")
+    return 1 if differ or not made else 0
+
+
 # ---- steps ----
 
 
@@ -441,13 +471,13 @@ def main(command, *arguments):
         return 0
     if command == "format":
         return formatted(*map(pathlib.Path, arguments))
-    if command in ("tables", "rows"):
+    if command in ("tables", "rows", "pictures"):
         page, *other = arguments
         write = other[0] == "--write"
         other = other[1:] if write else other
         if command == "rows":
             return rows(pathlib.Path(page), pathlib.Path(*other), write)
-        return tables(pathlib.Path(page), other, write)
+        return {"tables": tables, "pictures": pictures}[command](pathlib.Path(page), other, write)
     if command == "steps":
         return steps(*map(pathlib.Path, arguments))
     sys.exit(f"pages.py: no command {command}; without arguments it prints what there is")

@@ -202,7 +202,8 @@ TEST_CASE("Losses with the same surrogate, factor and settings share a shape") {
   // One picture shows what differs in numbers alone.
   CHECK(shape_of("dapo").picture == "grpo");
   CHECK(shape_of("verl::vanilla").picture == "verl::vanilla");
-  CHECK(shape_of("prime_rl::default").picture == "verl::kl_cov");  // low 1 bounds nothing
+  CHECK(shape_of("skyrl::rollout_is").picture == "skyrl::rollout_is");  // has no shade
+  CHECK(shape_of("prime_rl::default").picture == "verl::kl_cov");       // low 1 bounds nothing
 }
 
 TEST_CASE("The page of surrogates has every loss and is well-formed") {
