@@ -53,7 +53,7 @@ inline constexpr SurrogateWords surrogate_words[] = {
      "TRL, verl, ms-swift, SkyRL, AReaL, Unsloth and Liger.",
      {{"SAPO", "https://arxiv.org/abs/2511.20347"}, {}, {}, {}}},
     {"surrogate::PositiveReinforce",
-     "REINFORCE above, clip below (UP-GRPO)",
+     "REINFORCE where A > 0 (UP-GRPO)",
      "-A log p where A > 0, the clipped ratio where A <= 0",
      "-A where A > 0; where A <= 0 as with the clipped ratio",
      "A good completion is learned from with its whole gradient, however far its tokens have "

@@ -25,6 +25,16 @@ template <class Map>
 constexpr bool is_plain_v =
     std::is_same_v<Map, gdpo::map::None> || std::is_same_v<Map, gdpo::map::Clamp>;
 
+/// Calls f with the map, which may be one that is chosen at run time.
+template <class Map, class F>
+void visit_map(const Map& map, const F& f) {
+  if constexpr (gdpo::detail::is_chosen_v<Map>) {
+    map.visit(f);
+  } else {
+    f(map);
+  }
+}
+
 template <class Map>
 SurrogatePoint point_of(const Map& map, const AnySurrogate& surrogate, const AnyFactors& factors,
                         double advantage, double log_ratio) {
@@ -103,7 +113,9 @@ Recipe recipe_of(const gdpo::runtime::Loss& loss) {
       [&recipe](const auto& l) {
         AnySurrogate(l.surrogate).visit([&recipe](const auto& s) { recipe.add(s); });
         AnyFactors(l.factor).visit([&recipe](const auto& f) { recipe.add_all(f); });
-        if constexpr (!is_plain_v<std::decay_t<decltype(l.level.map)>>) recipe.add(l.level.map);
+        visit_map(l.level.map, [&recipe](const auto& map) {
+          if constexpr (!is_plain_v<std::decay_t<decltype(map)>>) recipe.add(map);
+        });
       },
       loss);
   return recipe;
@@ -141,6 +153,19 @@ double edge(const std::function<bool(double)>& inside, double from, double to) {
   return settled(to);
 }
 
+/// Whether value or derivative jumps or bends at a point of the axis of this length.
+bool bends(const std::function<SurrogatePoint(double)>& point, double x, double length) {
+  const double step = 1e-4 * length;
+  constexpr double least_jump = 1e-2;  // a smooth curve moves by about 1e-4 of its height
+  constexpr double least_bend = 5e-2;  // and its slope by about 1e-3
+  const auto bent = [&](auto member) {
+    const auto at = [&](int steps) { return point(x + steps * step).*member; };
+    return std::abs(at(1) - at(-1)) > least_jump ||
+           std::abs((at(2) - at(1)) - (at(-1) - at(-2))) > least_bend * step;
+  };
+  return bent(&SurrogatePoint::value) || bent(&SurrogatePoint::derivative);
+}
+
 SurrogateCurve curve_of(const PointOf& point, double advantage, const std::vector<double>& x,
                         bool log_axis) {
   SurrogateCurve curve{advantage, {}, {}, {}};
@@ -161,7 +186,17 @@ SurrogateCurve curve_of(const PointOf& point, double advantage, const std::vecto
     if (p.inside && i + 1 == x.size()) curve.inside.back().second = x[i];
     before = p.inside;
   }
-  if (all_inside) curve.inside.clear();
+  // Bounds may be without effect on one sign of the advantage.
+  bool any_bound = false, any_effect = false;
+  const auto point_at = [&](double at) { return point(advantage, log_ratio_at(at, log_axis)); };
+  for (const auto& [from, to] : curve.inside) {
+    for (const double end : {from, to}) {
+      if (end == x.front() || end == x.back()) continue;
+      any_bound = true;
+      any_effect |= bends(point_at, end, x.back() - x.front());
+    }
+  }
+  if (all_inside || any_bound != any_effect) curve.inside.clear();
   return curve;
 }
 
@@ -220,14 +255,17 @@ template <class... F>
 void add_types(std::vector<std::string>& types, const gdpo::AnyFactors<F...>*) {
   (add_types(types, static_cast<const F*>(nullptr)), ...);
 }
-template <class Loss>
-void add_map(std::vector<std::string>& types) {
-  using Map = std::decay_t<decltype(std::declval<Loss>().level.map)>;
+template <class Map>
+void add_map(std::vector<std::string>& types, const Map*) {
   if constexpr (!is_plain_v<Map>) add_type(types, type_name<Map>());
+}
+template <class... Map>
+void add_map(std::vector<std::string>& types, const gdpo::AnyMapOf<Map...>*) {
+  (add_map(types, static_cast<const Map*>(nullptr)), ...);
 }
 template <class... Loss>
 void add_maps(std::vector<std::string>& types, const std::variant<Loss...>*) {
-  (add_map<Loss>(types), ...);
+  (add_map(types, static_cast<const decltype(Loss{}.level.map)*>(nullptr)), ...);
 }
 
 std::string joined(const std::vector<std::string>& texts, const std::string& between) {

@@ -20,7 +20,8 @@ struct SurrogateCurve {
   double advantage = 1;
   std::vector<double> value;
   std::vector<double> derivative;
-  /// The parts of the axis that are inside of all bounds. Empty where there are no bounds.
+  /// The parts of the axis that are inside of all bounds. Empty where there are no bounds, or none
+  /// that has an effect.
   std::vector<std::pair<double, double>> inside;
 };
 

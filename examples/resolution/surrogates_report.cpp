@@ -79,7 +79,8 @@ constexpr const char* definitions =
     "r is the ratio of the token's probabilities now and when it was sampled, or at a sequence "
     "level that of its sequence. sg(x) is x without its gradient. All numbers are computed by the "
     "library's losses on rows of one token, with old_logp = 0, without KL terms, pre-passes and "
-    "denominators. Shaded: the ratios that no bound holds, where there are bounds.";
+    "denominators. Shaded: the ratios that the clip metrics of the loss count as inside, where its "
+    "bounds have an effect.";
 
 std::string formulas(const SurrogateWords& words) {
   return html::element("p", "class=\"formula\"",

@@ -74,7 +74,8 @@ void check_well_formed(const std::string& text) {
 
 TEST_CASE("Every surrogate, factor and map that a name stands for has words") {
   const std::vector<std::string> types = surrogate_types();
-  for (const char* known : {"surrogate::Ratio", "surrogate::Reinforce", "factor::ClippedRatio"})
+  for (const char* known : {"surrogate::Ratio", "surrogate::Reinforce", "factor::ClippedRatio",
+                            "factor::Gamma", "map::TrustRegion"})
     CHECK(std::count(types.begin(), types.end(), known) == 1);
   for (const std::string& type : types) {
     INFO(type << " needs an entry in examples/resolution/surrogate_words.hpp");
@@ -139,6 +140,14 @@ TEST_CASE("Known points of the clipped ratio") {
            Known{"cispo", 1, 6, -5 * std::log(6.0), -5, false},
            Known{"cispo", -1, 6, 5 * std::log(6.0), 5, false},
            Known{"verl::gpg", -1, 2, std::log(2.0), 1, true},
+           Known{"sapo", 1, 1, -2, -1, true},
+           Known{"up_grpo", 1, 6, -std::log(6.0), -1, true},
+           Known{"up_grpo", -1, 0.5, 0.8, 0, false},
+           Known{"torchrl::cispo", 1, 0.5, -0.8, 0, false},
+           Known{"topr", 1, 6, -std::log(6.0), -1, true},
+           Known{"topr", -1, 0.5, 0.5 * std::log(0.5), 0.5, true},
+           Known{"vespo", 1, 2, -4 * std::exp(-3.0) * std::log(2.0), -4 * std::exp(-3.0), true},
+           Known{"gmpo", 1, 2, -std::exp(0.4), 0, false},
        }) {
     INFO(k.loss << ", A = " << k.advantage << ", r = " << k.ratio);
     const SurrogatePoint p = at_ratio(k.loss, k.advantage, k.ratio);
@@ -179,6 +188,13 @@ TEST_CASE("What is shaded lies between the bounds") {
   CHECK(shape_of("verl::cispo").negative.inside == Parts{{0.8, 1.2}});
   CHECK(shape_of("verl::gpg").positive.inside.empty());
   CHECK(shape_of("verl::kl_cov").positive.inside.empty());
+  // Of one sign alone: PositiveReinforce has no clip where A > 0, TOPR the weight 1.
+  CHECK(shape_of("up_grpo").positive.inside.empty());
+  CHECK(shape_of("up_grpo").negative.inside == Parts{{0.8, 4}});
+  CHECK(shape_of("topr").positive.inside.empty());
+  CHECK(shape_of("topr").negative.inside == Parts{{0, 1}});
+  CHECK(shape_of("gmpo").positive.inside == Parts{{-1.5, 0.4}});
+  CHECK(shape_of("gmpo").negative.inside == Parts{{-0.4, 1.5}});
   // A narrow range has its own axis.
   CHECK(shape_of("gspo").positive.inside == Parts{{0.9997, 1.0004}});
   CHECK(shape_of("gspo").x.front() == 0.999);
