@@ -313,8 +313,7 @@ Drawing drawing_of(const std::vector<Curve>& curves, const Axis& x, const Scale&
 
 /// The curves of a panel over its bands.
 Drawing drawing_of(const Panel& panel) {
-  const bool banded = !panel.bands.empty();
-  const Scale at_y{panel.y, banded ? 24.0 : 8.0, 168};
+  const Scale at_y{panel.y, panel.band_name.empty() ? 8.0 : 24.0, 168};
   std::string behind;
   const Band* widest = nullptr;
   const auto share = [&](double x) { return (x - panel.x.least) / length_of(panel.x); };

@@ -89,7 +89,7 @@ struct Panel {
   std::vector<Curve> curves;
   Axis x, y;
   std::vector<Band> bands;
-  std::string band_name;
+  std::string band_name;  ///< has room even where there are no bands; empty: none
 };
 std::string panel(const Panel& panel, const std::string& summary);
 /// The panels side by side, as an SVG file. It has its own style sheet, for light and dark.

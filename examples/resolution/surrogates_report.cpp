@@ -43,7 +43,8 @@ charts::Panel panel_of(const LossShape& shape, const SurrogateCurve& curve, doub
              false};
   panel.y = {"loss of the token, derivative by log p", least, most};
   for (const auto& [from, to] : curve.inside) panel.bands.push_back({from, to});
-  panel.band_name = "inside the clip";
+  if (!shape.positive.inside.empty() || !shape.negative.inside.empty())
+    panel.band_name = "inside the clip";
   return panel;
 }
 
