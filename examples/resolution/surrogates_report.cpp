@@ -80,8 +80,10 @@ constexpr const char* definitions =
     "r is the ratio of the token's probabilities now and when it was sampled, or at a sequence "
     "level that of its sequence. sg(x) is x without its gradient. All numbers are computed by the "
     "library's losses on rows of one token, with old_logp = 0, without KL terms, pre-passes and "
-    "denominators. Shaded: the ratios that the clip metrics of the loss count as inside, where its "
-    "bounds have an effect.";
+    "denominators.";
+constexpr const char* shade =
+    " Shaded: the ratios that the clip metrics of the loss count as inside, where its bounds have "
+    "an effect.";
 
 std::string formulas(const SurrogateWords& words) {
   return html::element("p", "class=\"formula\"",
@@ -134,7 +136,8 @@ std::string to_html(const Surrogates& all) {
   std::string body = element("header", "",
                              html::paragraph("Policy losses", "eyebrow") +
                                  element("h1", "", "What each loss makes of the ratio") +
-                                 html::paragraph(meaning, "lead") + html::paragraph(definitions));
+                                 html::paragraph(meaning, "lead") +
+                                 html::paragraph(std::string(definitions) + shade));
   std::string figures;
   for (std::size_t i = 0; i < all.shapes.size(); ++i) {
     const LossShape& shape = all.shapes[i];
@@ -239,8 +242,8 @@ std::vector<OutputFile> to_pictures(const Surrogates& all, const std::string& fo
 }
 
 std::string to_markdown(const Surrogates& all, const std::string& folder) {
-  std::string out =
-      wrapped(meaning, terminal_width, 0) + "\n\n" + wrapped(definitions, terminal_width, 0) + "\n";
+  std::string out = wrapped(meaning, terminal_width, 0) + "\n\n" +
+                    wrapped(std::string(definitions) + shade, terminal_width, 0) + "\n";
   for (std::size_t i = 0; i < all.shapes.size(); ++i) {
     const LossShape& shape = all.shapes[i];
     if (begins(all, i)) {
