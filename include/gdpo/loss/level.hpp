@@ -59,6 +59,14 @@ struct Sum {
 /// where masked tokens count neither in the sum nor in n. They compute in double whatever the batch
 /// stores, so that clip ranges as narrow as 3e-4 are decided as in double arithmetic. Outside of
 /// `bounds` no gradient passes through s.
+///
+/// Where the batch has TokenBatch::level_log_weights, the log l_t of a weight at each token, they
+/// are added after the statistic, whatever that is, and the bounds are applied again:
+///
+///     s = clamp(clamp(statistic(sum of x_t, n), bounds) + sum of l_t, bounds)
+///
+/// The l_t are constants. A gradient passes where neither of the two clamps holds s. VESPO
+/// (arXiv 2602.10693) corrects for the sampling engine in this way; TRL loss_type="vespo".
 namespace level {
 
 /// The token's own ratio e^(x_t): PPO, GRPO, DAPO.

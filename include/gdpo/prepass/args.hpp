@@ -14,6 +14,10 @@ enum class Reach {
   SurrogateAndKl,
   /// The KL terms alone, all of them. Surrogate, counts and the ratio of the segment stay.
   Kl,
+  /// The ratio of the segment, whose log ratio gets the log of the weight added
+  /// (TokenBatch::level_log_weights). Surrogate and KL terms see the ratio alone; counts stay. For
+  /// levels of segments, and for weights: Importance, Gate, MeanOne and those of your own.
+  Level,
   /// The mask. Weight 0 takes the token out of the batch: out of the loss, the count of tokens, the
   /// ratio of its segment, and all metrics but the length of its completion. Any other weight keeps
   /// it whole. A row that loses all its tokens still counts in Normalizer::rows, as in the
@@ -25,7 +29,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
   using E = Enumerator<Reach>;
   return std::array{E{"none", Reach::None}, E{"surrogate", Reach::Surrogate},
                     E{"surrogate_and_kl", Reach::SurrogateAndKl}, E{"kl", Reach::Kl},
-                    E{"mask", Reach::Mask}};
+                    E{"level", Reach::Level}, E{"mask", Reach::Mask}};
 }
 }  // namespace gdpo
 
@@ -46,6 +50,8 @@ struct PrepassMemory {
   std::vector<unsigned char> completion;  ///< All 1: the completion mask of a batch without masks.
   std::vector<S> weights;                 ///< The prepared weights of the surrogate.
   std::vector<S> kl_weights;              ///< The prepared weights of the KL terms.
+  std::vector<S> level_log_weights;       ///< The prepared logs of weights, with Reach::Level.
+  std::vector<S> level_weights;           ///< The product of the weights with Reach::Level.
   std::vector<double> pass;               ///< Weights of the pre-pass that runs.
   std::vector<double> values;             ///< Scratch of the pre-pass that runs.
   detail::RowScratch<S> rows;             ///< Rows that have to be converted to be read.
@@ -95,6 +101,10 @@ class PrepassRows {
 /// the batch does not have are null; before the forward pass `logp` is one of them. No gradient
 /// flows through a weight. Settings are checked by the list of fields of a pre-pass
 /// (core/fields.hpp), or by `void check(const char* function) const`, which throws invalid_input.
+///
+/// A pre-pass whose weight is one number for all tokens of a segment, row or group says so by a
+/// member `bool is_shared() const`: with Reach::Level the ratio of a segment then takes that number
+/// once. Without the member each token has a weight of its own, and the ratio takes their product.
 template <class S>
 struct PrepassArgs {
   const PrepassRows<S>& rows;  ///< The rows of the batch.
@@ -129,6 +139,13 @@ inline void refuse_mask(Reach reach, const char* function, const FieldPath& path
   if (reach != Reach::Mask) return;
   contract::fail(function, path.text("reach"), "mask, which only takes tokens out",
                  "surrogate, surrogate_and_kl or kl: its weights are no mask");
+}
+/// Throws for Reach::Level, in a pre-pass that picks or drops tokens: a weight 0 would only put the
+/// ratio of the segment at its lower bound.
+inline void refuse_level(Reach reach, const char* function, const FieldPath& path) {
+  if (reach != Reach::Level) return;
+  contract::fail(function, path.text("reach"), "level, for the weights of a ratio",
+                 "surrogate, surrogate_and_kl, kl or mask: its weights are no ratio");
 }
 
 }  // namespace detail

@@ -152,8 +152,9 @@ struct Covariance {
     field("seed", s.seed, at_least(0), "seed of the random picks");
     field("reach", s.reach, "what the decision acts on");
   }
-  /// Throws unless min < max.
+  /// Throws unless min < max, and for Reach::Level.
   void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::refuse_level(reach, function, path);
     if (min < max) return;
     contract::fail(function, path.text("min") + ", " + path.text("max"),
                    contract::text(min) + " and " + contract::text(max),

@@ -48,6 +48,10 @@ struct Overlong {
     field("truncated", s.truncated, "marks the rows to drop");
     field("reach", s.reach, "what the dropped rows are left out of");
   }
+  /// Throws for Reach::Level.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::refuse_level(reach, function, path);
+  }
 };
 
 /// Drops the rows of degenerate groups, unless `reach` is None, the default. A group is degenerate
@@ -74,6 +78,10 @@ struct DegenerateGroups {
   static constexpr void fields(Self& s, const Field& field) {
     field("degenerate", s.degenerate, "marks the rows to drop");
     field("reach", s.reach, "what the dropped rows are left out of");
+  }
+  /// Throws for Reach::Level.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::refuse_level(reach, function, path);
   }
 };
 

@@ -81,9 +81,10 @@ struct FutureKl {
           "where A < 0 and the ratio is larger, the weight is 0.8 to 1");
     field("reach", s.reach, "what the weights multiply");
   }
-  /// Throws for Reach::Mask.
+  /// Throws for Reach::Mask and Reach::Level.
   void check_together(const char* function, const detail::FieldPath& path) const {
     detail::refuse_mask(reach, function, path);
+    detail::refuse_level(reach, function, path);
   }
 
  private:

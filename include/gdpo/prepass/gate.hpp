@@ -111,6 +111,12 @@ struct Gate {
     }
     return closed ? 0.0 : 1.0;
   }
+  /// Whether all tokens of a segment, row or group have one weight (Reach::Level).
+  bool is_shared() const {
+    return statistic != Statistic::Token &&
+           (when == When::Always ||
+            (when == When::NegativeAdvantage && advantage == GateAdvantage::Row));
+  }
   static constexpr const char* name = "gate";  ///< What messages call it.
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

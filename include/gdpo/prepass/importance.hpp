@@ -25,6 +25,9 @@ namespace prepass {
 /// The mean of old - rollout is -KL(rollout || old), a small negative number. Over thousands of
 /// tokens SequenceSum adds it up, and the weight goes to 0; SequenceMean keeps it near 1.
 ///
+/// With Reach::Level the weight is part of the ratio (prepass/prepare.hpp): of Token the product
+/// over the tokens, of the other statistics the one number of the segment, row or group.
+///
 /// No gradient flows through a weight. Needs the arrays of the pair. Reach::Mask is refused,
 /// because these weights are no mask.
 struct Importance {
@@ -75,6 +78,8 @@ struct Importance {
     const double weight = detail::bound(clip, ratio).value;
     return math::not_finite(weight) ? 0.0 : weight;
   }
+  /// Whether all tokens of a segment, row or group have one weight (Reach::Level).
+  bool is_shared() const { return statistic != Statistic::Token; }
   static constexpr const char* name = "importance";  ///< What messages call it.
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

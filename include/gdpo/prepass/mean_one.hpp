@@ -26,6 +26,9 @@ GDPO_DATA_INLINE constexpr auto enumerators(MeanOf) {
 /// set. Where the mean is at most `least`, or one of mean and 1 / mean is not finite, nothing is
 /// divided.
 ///
+/// With Reach::Level it divides the weights of the pre-passes before it in the same call with that
+/// reach by their mean, before the logs are taken; those that the caller had set do not count.
+///
 /// The mean is that of the batch given to prepare(), summed row by row in double. verl's
 /// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows, count_eps
 /// and least 1e-8.
@@ -53,6 +56,8 @@ struct MeanOne {
     }
     std::fill_n(args.weights, rows.positions(), factor_of(sum, count));
   }
+  /// All tokens have one weight (Reach::Level).
+  bool is_shared() const { return true; }
   /// 1 / (sum / count), with count_eps; or 1 where nothing is divided.
   GDPO_INLINE double factor_of(double sum, double count) const {
     if (of == MeanOf::Tokens) count += count_eps;

@@ -28,9 +28,10 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
   }
 
   const auto n = static_cast<std::size_t>(layout.tokens);
-  const auto gather = [&](const auto& tokens, auto& array) {  // a dense copy of the array, or all 1
+  // A dense copy of the array, or all `absent`.
+  const auto gather = [&](const auto& tokens, auto& array, int absent = 1) {
     using T = typename std::decay_t<decltype(array)>::value_type;
-    if (!tokens) return array.assign(n, T(1));
+    if (!tokens) return array.assign(n, static_cast<T>(absent));
     array.resize(n);  // keeps the values: `tokens` may be `array`, from an earlier prepare()
     for (index_t i = 0; i < layout.rows; ++i) {
       const RowSpan span = layout(i);
@@ -50,6 +51,7 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
     };
     move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
     move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);
+    move(prepared.level_log_weights, memory.level_log_weights);
   }
   if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
   prepared.rollout_non_finite = non_finite_rollout(batch, layout, memory.rows);
@@ -97,18 +99,52 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
     };
     (weigh(passes), ...);
   }
+  if ((reaches_level(passes.reach) || ...)) {
+    memory.level_weights.assign(n, S(1));
+    gather(batch.level_log_weights, memory.level_log_weights, 0);
+    TokenBatch<S> left = prepared;
+    left.weights = dense(layout, memory.level_weights);
+    const PrepassRows<S> rows(left, layout, memory);
+    bool shared = true;
+    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
+      if (!reaches_level(pass.reach)) return;
+      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
+      for (std::size_t k = 0; k < n; ++k) {
+        memory.level_weights[k] =
+            weighed(memory.level_weights[k], stored_weight<S>(memory.pass[k]));
+      }
+      shared = shared && is_shared(pass);
+    };
+    (weigh(passes), ...);
+    add_level_logs(rows, shared, memory.level_weights.data(), memory.level_log_weights.data());
+    prepared.level_log_weights = dense(layout, memory.level_log_weights);
+  }
   return prepared;
 }
 
 }  // namespace detail
 
-/// The batch with the decisions of its pre-passes in mask, weights and kl_weights.
+/// The batch with the decisions of its pre-passes in mask, weights, kl_weights and
+/// level_log_weights.
 ///
 /// Pre-passes with Reach::Mask run first, wherever they stand among the arguments. Each of them
 /// sees the mask as given, so their order does not matter. The others then run in the order of the
 /// arguments, on the mask that is left and the weights that those before them left. Masks and
 /// weights that the caller had set are kept: masks are combined, weights multiplied, and a weight 0
-/// of either drops the token. It also fills completion_mask, rollout_non_finite and
+/// of either drops the token.
+///
+/// Reach::Level takes the product u of the weights of its pre-passes, and adds
+///
+///     l = clamp(log u, log 1e-8, 20)
+///
+/// to level_log_weights, the bounds being those of TRL and unsloth. Where each of these pre-passes
+/// gives one number for all tokens of a segment, row or group, l counts once: it stands at the first
+/// valid token of each segment of the batch. Where one of them weighs each token for itself, l
+/// stands at every valid token. A u of NaN gives NaN; 0, a dropped token, gives log 1e-8, so that
+/// the ratio goes to the lower bound of its level and the token stays in all counts. Tokens that a
+/// later prepare() masks take their l with them: call those pre-passes first.
+///
+/// It also fills completion_mask, rollout_non_finite and
 /// entropy_threshold; all other members are copied.
 ///
 /// The result points into `memory` and to the arrays of `batch`, which must outlive it. Call

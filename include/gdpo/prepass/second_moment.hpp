@@ -71,6 +71,10 @@ struct SecondMoment {
     field("reach", s.reach, "what the dropped tokens are left out of");
     field("missing", s.missing, "what a NaN in rollout_logp means");
   }
+  /// Throws for Reach::Level.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::refuse_level(reach, function, path);
+  }
 };
 
 }  // namespace prepass

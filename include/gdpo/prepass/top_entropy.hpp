@@ -61,6 +61,10 @@ struct TopEntropy {
           "nats, in place of the quantile of the batch");
     field("reach", s.reach, "what the decision acts on");
   }
+  /// Throws for Reach::Level.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::refuse_level(reach, function, path);
+  }
 
  private:
   /// The quantile of the batch; infinite where no valid token has an entropy.

@@ -97,6 +97,13 @@ struct TokenBatch {
   TokenView<S> weights;
   /// Factor of the KL terms, like weights.
   TokenView<S> kl_weights;
+  /// Logs of weights of the ratio, in nats: at levels of segments the sum over the valid tokens of
+  /// a segment is added to its log ratio (gdpo::level). No gradient flows through it. A number that
+  /// belongs to the whole segment stands at one of its valid tokens, with 0 at the others.
+  /// Pre-passes with Reach::Level write it. Absent: 0. Refused at level::Token, whose tokens have
+  /// Factor `weights` instead. An infinite sum goes to the bound of the level. A NaN makes the ratio
+  /// of the segment NaN, as one in old_logp does. NonFiniteInputs::weights counts both.
+  TokenView<S> level_log_weights;
   /// Numbers of the caller's own, for policies that read Token::tag.
   TokenView<S> tags;
 

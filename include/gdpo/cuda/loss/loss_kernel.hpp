@@ -49,7 +49,8 @@ struct DeviceRowSum {
 
 /// One block computes one unit of rows (compute_unit). Passes over a row:
 ///   - the mask, to count tokens;
-///   - where the ratio is that of a segment, the sum of the log ratios of each segment;
+///   - where the ratio is that of a segment, the sum of the log ratios of each segment, and that of
+///     its level_log_weights where the batch has them;
 ///   - terms, gradient and metrics of all tokens;
 ///   - where the tokens of a segment share a derivative, the gradient once the derivative is known.
 /// A later pass reads again what an earlier one left in the caches, and the data that come next are
@@ -254,6 +255,12 @@ class LossKernel {
       });
       of_segment =
           gdpo::detail::segment_ratio<S>(loss.level, RowSum{sum.sum, static_cast<double>(sum.n)});
+      if constexpr (!Shape::plain) {
+        if (batch.level_log_weights) {
+          gdpo::detail::weigh_segment<S>(
+              loss.level, sum_of_log_weights(block, row.span, begin, end), of_segment);
+        }
+      }
     }
     const Accumulated accumulated = block.template reduce<Accumulated>([&](int thread) {
       Accumulated mine;
@@ -276,7 +283,8 @@ class LossKernel {
     const auto totals = accumulated.totals();
     const bool needs_scan = totals.needs_scan() ||
                             math::not_finite(static_cast<C>(row.advantage)) ||
-                            (Level::of_segment && math::is_nan(of_segment.log_ratio));
+                            (Level::of_segment &&
+                             (math::is_nan(of_segment.log_ratio) || of_segment.bad_weights));
     block.each([&](int thread) {
       if (thread == 0) {
         totals.add_to(state.sums);
@@ -293,6 +301,22 @@ class LossKernel {
              of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
     }
     if (any_nan && gradient) write_nan(block, row, begin, end, of_segment);
+  }
+
+  /// The sum of the level_log_weights of a segment.
+  template <class Block>
+  GDPO_DEVICE double sum_of_log_weights(Block& block, const RowSpan& span, int begin,
+                                        int end) const {
+    const DeviceRowSum all = block.template reduce<DeviceRowSum>([&](int thread) {
+      DeviceRowSum mine;
+      for (int t = begin + thread; t < end; t += block.threads()) {
+        if (batch.valid(span, t))
+          mine.sum +=
+              static_cast<double>(DeviceBatch<S>::at(batch.level_log_weights, span, t));
+      }
+      return mine;
+    });
+    return all.sum;
   }
 
   /// Adds the terms of one token to `sums` and `ranges` and returns its derivatives.

@@ -45,7 +45,8 @@ using lanes_for =
 /// equal ids in TokenBatch::segments; without these ids it is the whole row.
 ///
 /// A segment takes up to three passes:
-///   1  At levels of segments, statistic() reads the log-probs and sums the log ratios.
+///   1  At levels of segments, statistic() reads the log-probs and sums the log ratios, and the
+///      level_log_weights where the batch has them.
 ///   2  At every level, block_of() reads all arrays, adds the sums and writes the gradient. At
 ///      level::Sequence it cannot complete the gradient, because the tokens of a segment share a
 ///      part of their derivative that is known only after the sum of this pass. It then writes the
@@ -131,7 +132,9 @@ class RowLoss {
   SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
     const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
                                                          : sum_of_many(row, begin, end);
-    return segment_ratio<S>(level_, sum);
+    SegmentRatio of = segment_ratio<S>(level_, sum);
+    if (row.level_log_weights) weigh_segment<S>(level_, sum_of_log_weights(row, begin, end), of);
+    return of;
   }
 
  private:
@@ -228,6 +231,21 @@ class RowLoss {
     return sum;
   }
 
+  /// Returns the sum of the level_log_weights of a segment: 16 lanes that are added as a tree, as
+  /// the log ratios are. Not inlined, because few batches have them.
+  GDPO_NOINLINE static double sum_of_log_weights(const TokenRow<S>& row, index_t begin,
+                                                 index_t end) {
+    double lanes[math::logical_lanes] = {};
+    for (index_t first = begin; first < end; first += math::logical_lanes) {
+      const index_t n = (std::min)(end - first, index_t{math::logical_lanes});
+      for (index_t j = 0; j < n; ++j) {
+        const auto log_weight = static_cast<double>(row.level_log_weights[first + j]);
+        lanes[j] += row.valid(first + j) ? log_weight : 0.0;
+      }
+    }
+    return tree_sum(math::Pack<math::logical_lanes>::load(lanes));
+  }
+
   /// Pass 2 takes at most `block` tokens here, in two loops with a buffer of ratios between them:
   ///   own_ratios  reads logp and old_logp, writes the ratio of each token to the buffer and adds
   ///               the metrics of the log ratios
@@ -259,7 +277,8 @@ class RowLoss {
     shared += block_totals.sum[Terms::shared];
     const bool all_finite = !block_totals.needs_scan() &&
                             !math::not_finite(static_cast<C>(span.row.advantage)) &&
-                            !(Level::of_segment && math::is_nan(of_segment.log_ratio));
+                            !(Level::of_segment && (math::is_nan(of_segment.log_ratio) ||
+                                                    of_segment.bad_weights));
     if (!all_finite) scan_non_finite(span, begin, end, of_segment, row_sums, shared);
   }
 

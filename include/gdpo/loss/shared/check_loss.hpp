@@ -48,6 +48,10 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
     reads.teacher = reads.teacher || kl.against == Against::Teacher;
   });
   check_width(function, loss.aggregate, layout);
+  if (!decltype(Loss::level)::of_segment && batch.level_log_weights) {
+    fail(function, "batch.level_log_weights", "an array, at level::Token",
+         "none: they weigh the ratio of a segment; at level::Token weights do (Reach::Surrogate)");
+  }
   if (layout.tokens == 0) return reads;  // nothing will be read
   const auto need = [function](bool wanted, const auto& tokens, const char* name, const char* why) {
     if (wanted && !tokens) fail(function, name, "no array", why);

@@ -12,10 +12,11 @@ namespace detail {
 /// The log ratio and ratio that the tokens of a segment share.
 ///
 /// n is the number of valid tokens, and `share` the derivative of the log ratio by that of one
-/// token. If `held`, a bound of the level holds the log ratio, and no gradient passes.
+/// token. If `held`, a bound of the level holds the log ratio, and no gradient passes. If
+/// `bad_weights`, one of the level_log_weights of the segment may not be finite.
 struct SegmentRatio {
   double n = 0, log_ratio = 0, ratio = 1, share = 0;
-  bool held = false;
+  bool held = false, bad_weights = false;
 
   /// Adds the ratio, at each of the n tokens, to the sums of their row and to its range.
   GDPO_INLINE void add_to(RowSums& row, Tally& tally) const {
@@ -27,6 +28,15 @@ struct SegmentRatio {
   }
 };
 
+/// Gives a segment a log ratio that is not NaN, within the bounds of the level.
+template <class S, class Level>
+GDPO_INLINE void take_log_ratio(const Level& level, double log_ratio, SegmentRatio& of) {
+  const auto bounded = bound(level.bounds, log_ratio);
+  const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};
+  of.log_ratio = bounded.value, of.held = of.held || bounded.outside;
+  of.ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
+}
+
 /// Makes a SegmentRatio from the sum over the valid tokens of a segment.
 ///
 /// The ratio saturates at exp_limit of S, the type of the gradient, so that the gradient stays
@@ -37,11 +47,17 @@ GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
   of.n = sum.n, of.share = level.statistic.share(sum.n);
   of.log_ratio = of.ratio = math::nan();
   if (math::is_nan(sum.sum)) return of;
-  const auto bounded = bound(level.bounds, level.statistic(sum));
-  const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};
-  of.log_ratio = bounded.value, of.held = bounded.outside;
-  of.ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
+  take_log_ratio<S>(level, level.statistic(sum), of);
   return of;
+}
+
+/// Adds the sum of the level_log_weights of a segment to its log ratio, within the bounds.
+template <class S, class Level>
+GDPO_INLINE void weigh_segment(const Level& level, double log_weights, SegmentRatio& of) {
+  const double log_ratio = of.log_ratio + log_weights;
+  of.bad_weights = math::not_finite(log_weights);
+  of.log_ratio = of.ratio = math::nan();
+  if (!math::is_nan(log_ratio)) take_log_ratio<S>(level, log_ratio, of);
 }
 
 /// The terms of one V of tokens, where V is a number or lanes of them. The policies of a loss meet
@@ -413,6 +429,8 @@ struct TokenTerms {
         w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
                       (Level::of_segment && is_nan(of_segment.log_ratio)));
     const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weights()) : V(1);
+    if (Level::of_segment && from.has_level_log_weights())
+      check(from.level_log_weights(), &NonFiniteInputs::weights);
     bool first = true;
     for_each_kl(kls, [&](const auto& kl) {
       if (kl.beta == 0) return;

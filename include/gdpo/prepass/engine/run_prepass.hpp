@@ -43,6 +43,27 @@ void run_prepass(const Pass& pass, const PrepassRows<S>& rows, std::vector<doubl
   }
 }
 
+/// Adds the logs of the weights with Reach::Level to those of the batch. `shared`: each segment
+/// has one weight, whose log goes to the first valid token. Both arrays have one number a position.
+template <class S>
+void add_level_logs(const PrepassRows<S>& rows, bool shared, const S* weights, S* logs) {
+  for (index_t i = 0; i < rows.size(); ++i) {
+    const TokenRow<S> row = rows(i);
+    const S* w = weights + rows.begin(i);
+    S* l = logs + rows.begin(i);
+    for (index_t begin = 0; begin < row.length;) {
+      const index_t end = row.segment_end(begin);
+      bool first = true;
+      for (index_t t = begin; t < end; ++t) {
+        if (!row.valid(t)) continue;
+        if (first || !shared) l[t] = with_level_log(l[t], w[t]);
+        first = false;
+      }
+      begin = end;
+    }
+  }
+}
+
 }  // namespace detail
 
 GDPO_END_NAMESPACE
