@@ -22,7 +22,7 @@ struct Numbers {
   index_t rows = 0, width = 0;
   std::vector<index_t> offsets;
   std::vector<double> logp, old_logp, rollout_logp, token_advantages, weights, kl_weights,
-      entropies, advantages, truncated, degenerate, groups;
+      level_log_weights, entropies, advantages, truncated, degenerate, groups;
   std::vector<unsigned char> mask;
   std::vector<std::int64_t> segments;
 
@@ -55,6 +55,7 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
   };
   const bool old = random.chance(0.8), tokens = random.chance(0.5), masked = random.chance(0.8),
              weights = random.chance(0.5), kl_weights = random.chance(0.5),
+             level_logs = random.chance(0.3),
              segments = random.chance(0.6);
   for (std::size_t k = 0; k < n; ++k) {
     const double x = -2 * number();
@@ -65,6 +66,7 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
     if (tokens) d.token_advantages.push_back(random.chance(wild) ? nan : number() - 0.5);
     if (weights) d.weights.push_back(random.pick({0.0, 1.0, 0.5}));
     if (kl_weights) d.kl_weights.push_back(random.pick({0.0, 1.0, 0.5}));
+    if (level_logs) d.level_log_weights.push_back(random.pick({0.0, -0.5, 0.25, number()}));
     d.entropies.push_back(random.chance(wild) ? random.pick({nan, inf, -inf, -0.0})
                                               : number() - 0.2);
     if (segments)
@@ -73,7 +75,7 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
     d.mask.push_back(random.chance(0.8));
     if (d.mask.back()) continue;
     for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.token_advantages, &d.weights,
-                        &d.kl_weights, &d.entropies}) {
+                        &d.kl_weights, &d.level_log_weights, &d.entropies}) {
       if (!array->empty()) array->back() = random.pick({nan, inf, -inf, 1e30, 0.0});
     }
   }
@@ -85,7 +87,7 @@ inline Numbers poisoned(Numbers d) {
   for (std::size_t k = 0; k < d.mask.size(); ++k) {
     if (d.mask[k]) continue;
     for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.token_advantages, &d.weights,
-                        &d.kl_weights, &d.entropies}) {
+                        &d.kl_weights, &d.level_log_weights, &d.entropies}) {
       if (!array->empty()) (*array)[k] = k % 2 ? 7 : std::nan("");
     }
     if (!d.segments.empty()) d.segments[k] = 99;
@@ -106,6 +108,7 @@ class Stored {
     set(d.token_advantages, token_advantages_, batch.token_advantages);
     set(d.weights, weights_, batch.weights), set(d.kl_weights, kl_weights_, batch.kl_weights);
     set(d.entropies, entropies_, batch.entropies);
+    set(d.level_log_weights, level_logs_, batch.level_log_weights);
     mask_ = Memory<unsigned char>(d.mask), segments_ = Memory<std::int64_t>(d.segments);
     if (!d.mask.empty()) batch.mask = view<unsigned char>(mask_.data());
     if (!d.segments.empty()) batch.segments = view<std::int64_t>(segments_.data());
@@ -133,7 +136,8 @@ class Stored {
     if (!from.empty()) in = view<S>(to.data());
   }
   const Numbers d_;
-  Memory<S> logp_, old_, rollout_, token_advantages_, weights_, kl_weights_, entropies_;
+  Memory<S> logp_, old_, rollout_, token_advantages_, weights_, kl_weights_, level_logs_,
+      entropies_;
   Memory<unsigned char> mask_;
   Memory<std::int64_t> segments_;
   Memory<index_t> offsets_;
@@ -164,6 +168,9 @@ struct AnyPass {
           }
         },
         chosen);
+  }
+  bool is_shared() const {
+    return std::visit([](const auto& pass) { return gdpo::detail::is_shared(pass); }, chosen);
   }
   void check(const char* function) const {
     std::visit([function](const auto& pass) { gdpo::detail::check_fields(function, pass); },
@@ -250,9 +257,12 @@ inline AnyPass random_pass(Random& random, int kind) {
     p.clip = bounds(0.9, 1.2);
     any.chosen = p, weighs = true;
   }
+  const auto refused = [&] {
+    return (weighs && any.reach == Reach::Mask) || (kind > 2 && any.reach == Reach::Level);
+  };
   do {
     any.reach = any_of<Reach>(random);
-  } while (weighs && any.reach == Reach::Mask);
+  } while (refused());
   return any;
 }
 constexpr int kinds = 9;

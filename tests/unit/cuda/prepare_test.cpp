@@ -20,11 +20,11 @@ using gdpo::TokenBatch, gdpo::view;
 
 /// What is read of a prepared batch, in memory of the host.
 struct Read {
-  std::vector<double> mask, completion, weights, kl_weights;  ///< Empty: absent.
+  std::vector<double> mask, completion, weights, kl_weights, level_logs;  ///< Empty: absent.
   std::vector<double> findings;
   bool operator==(const Read& o) const {
     return same(mask, o.mask) && same(completion, o.completion) && same(weights, o.weights) &&
-           same(kl_weights, o.kl_weights) && same(findings, o.findings);
+           same(kl_weights, o.kl_weights) && same(level_logs, o.level_logs) && same(findings, o.findings);
   }
   static bool same(const std::vector<double>& a, const std::vector<double>& b) {
     if (a.size() != b.size()) return false;
@@ -69,6 +69,7 @@ Read read(const TokenBatch<S>& b, std::size_t n, bool on_host, double threshold)
   };
   get(b.mask, r.mask, false), get(b.completion_mask, r.completion, false);
   get(b.weights, r.weights, true), get(b.kl_weights, r.kl_weights, true);
+  get(b.level_log_weights, r.level_logs, true);
   for (auto* marks : {&r.mask, &r.completion})
     for (double& x : *marks) x = x != 0;
   if (on_host) {
@@ -120,6 +121,7 @@ void check(unsigned seed, int kind) {
   CHECK(got.completion == wanted.completion);
   CHECK(Read::same(got.weights, wanted.weights));
   CHECK(Read::same(got.kl_weights, wanted.kl_weights));
+  CHECK(Read::same(got.level_logs, wanted.level_logs));
   CHECK(Read::same(got.findings, wanted.findings));
   CHECK(of_device<S>(test_device(seed + 1, few), poisoned(d), passes) == got);
 }
@@ -169,6 +171,7 @@ TEST_CASE("cuda prepare: a prepared batch is prepared again, in its memory or an
     CHECK(got.completion == wanted.completion);
     CHECK(Read::same(got.weights, wanted.weights));
     CHECK(Read::same(got.kl_weights, wanted.kl_weights));
+    CHECK(Read::same(got.level_logs, wanted.level_logs));
     CHECK(Read::same(got.findings, wanted.findings));
     CHECK(second.prepared.mask_changes == prepared.prepared.mask_changes);
     CHECK(message_of([&] { gdpo::cuda::scratch_bytes(second); }) == "no error");
@@ -179,6 +182,7 @@ TEST_CASE("cuda prepare: a prepared batch is prepared again, in its memory or an
     const Read again = read(second, d.positions(), false, 0);
     CHECK(Read::same(again.weights, got.weights));
     CHECK(Read::same(again.kl_weights, got.kl_weights));
+    CHECK(Read::same(again.level_logs, got.level_logs));
   }
 }
 

@@ -46,7 +46,7 @@ struct PrepassArrays {
   PrepassFindings* findings;
   unsigned char* masks[2];  ///< The prepared mask, and the mask that pre-passes read meanwhile.
   unsigned char* completion;
-  S *weights, *kl_weights;
+  S *weights, *kl_weights, *level_log_weights, *level_weights;
   double* values;  ///< By position; or keys.
   unsigned char* of_rows;
   double *statistics, *advantages;  ///< Of rows.
@@ -63,6 +63,8 @@ struct PrepassArrays {
         completion(cursor.take<unsigned char>(tokens)),
         weights(cursor.take<S>(tokens)),
         kl_weights(cursor.take<S>(tokens)),
+        level_log_weights(cursor.take<S>(tokens)),
+        level_weights(cursor.take<S>(tokens)),
         values(cursor.take<double>(tokens)),
         of_rows(cursor.take<unsigned char>(rows * static_cast<index_t>(sizeof(OfRow)))),
         statistics(cursor.take<double>(rows)),
@@ -336,7 +338,8 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
   const auto reaches = [&](const auto& test) { return (test(passes.reach) || ...); };
   const bool of_mask = reaches([](Reach reach) { return reach == Reach::Mask; }),
              of_surrogate = reaches([](Reach r) { return gdpo::detail::reaches_surrogate(r); }),
-             of_kl = reaches([](Reach r) { return gdpo::detail::reaches_kl(r); });
+             of_kl = reaches([](Reach r) { return gdpo::detail::reaches_kl(r); }),
+             of_level = reaches([](Reach r) { return gdpo::detail::reaches_level(r); });
   // An array of an earlier prepare() with another memory is copied to this one, because only the
   // uses of this one are checked. The mask is written beside the one that pre-passes read.
   CopyArrays<S> copies;
@@ -346,12 +349,16 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
     copies.completion = arrays.completion;
   if (of_surrogate || (moves && batch.weights)) copies.weights = arrays.weights;
   if (of_kl || (moves && batch.kl_weights)) copies.kl_weights = arrays.kl_weights;
+  if (of_level || (moves && batch.level_log_weights))
+    copies.level_log_weights = arrays.level_log_weights;
+  if (of_level) copies.level_weights = arrays.level_weights;
   const auto use = [&](auto& tokens, auto* copied) {
     if (copied) tokens = gdpo::detail::dense(layout, copied);
   };
   if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
   use(prepared.mask, copies.mask), use(prepared.completion_mask, copies.completion);
   use(prepared.weights, copies.weights), use(prepared.kl_weights, copies.kl_weights);
+  use(prepared.level_log_weights, copies.level_log_weights);
   if (of_mask) ++prepared.prepared.mask_changes;
 
   const TokenUnits units(layout);
@@ -377,7 +384,7 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
     if (pass.reach == Reach::Mask) run(pass, given, {copies.mask, nullptr, nullptr});
   };
   if (has_tokens) (remove(passes), ...);
-  if (!of_surrogate && !of_kl) return prepared;
+  if (!has_tokens || (!of_surrogate && !of_kl && !of_level)) return prepared;
   const DeviceBatch<S> left(function, prepared, layout, reads);
   [[maybe_unused]] const auto weigh = [&](const auto& pass) {
     const bool to_surrogate = gdpo::detail::reaches_surrogate(pass.reach),
@@ -386,14 +393,33 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
       run(pass, left,
           {nullptr, to_surrogate ? arrays.weights : nullptr, to_kl ? arrays.kl_weights : nullptr});
   };
-  if (has_tokens) (weigh(passes), ...);
+  (weigh(passes), ...);
+  if (!of_level) return prepared;
+  TokenBatch<S> weighed_level = prepared;
+  weighed_level.weights = gdpo::detail::dense(layout, arrays.level_weights);
+  const DeviceBatch<S> of_ratio(function, weighed_level, layout, reads);
+  bool shared = true;
+  [[maybe_unused]] const auto weigh_level = [&](const auto& pass) {
+    if (!gdpo::detail::reaches_level(pass.reach)) return;
+    run(pass, of_ratio, {nullptr, arrays.level_weights, nullptr});
+    ChosenPrepass<std::decay_t<decltype(pass)>>::visit(pass, [&](const auto& chosen) {
+      shared = shared && gdpo::detail::is_shared(chosen);
+    });
+  };
+  (weigh_level(passes), ...);
+  const AddLevelLogs<S> logs{arrays.level_weights, arrays.level_log_weights};
+  if (shared) {
+    launch_scan(device, of_ratio, logs);
+  } else {
+    launch_tokens(device, of_ratio, units, logs);
+  }
   return prepared;
 }
 
 }  // namespace detail
 
-/// Bytes of the PrepassMemory that prepare(device, batch, ...) needs, whatever the pre-passes: 19
-/// for each token of a batch of float or 27 of double, 56 for each row, and 280 KB.
+/// Bytes of the PrepassMemory that prepare(device, batch, ...) needs, whatever the pre-passes: 27
+/// for each token of a batch of float or 43 of double, 56 for each row, and 280 KB.
 ///
 /// The shape of the batch decides; arrays are not read. A batch that is smaller in both needs no
 /// more. `function`: the call that messages name.
@@ -445,7 +471,7 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch,
 ///     SecondMoment                             20, and one for each 4 bits of the number of tokens
 ///     Covariance                               22, and as many
 ///
-/// and one more for packed tokens in the last three, unless TopEntropy has a threshold. Where rows
+/// one more where some have Reach::Level; and one more for packed tokens in the last three, unless TopEntropy has a threshold. Where rows
 /// are scanned, a thread takes one token after the other, for eight rows in a block.
 ///
 /// **Errors.** invalid_input as on the host, before anything is enqueued, and for a batch that has

@@ -7,18 +7,27 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Copies arrays of the batch to memory; what the batch does not have is 1. Null: not copied.
+/// Copies arrays of the batch to memory; what the batch does not have is 1, of logs 0. Null: not
+/// copied. The weights with Reach::Level begin as 1.
 template <class S>
 struct CopyArrays {
   unsigned char *mask = nullptr, *completion = nullptr;
-  S *weights = nullptr, *kl_weights = nullptr;
-  bool any() const { return mask || completion || weights || kl_weights; }
+  S *weights = nullptr, *kl_weights = nullptr, *level_log_weights = nullptr,
+    *level_weights = nullptr;
+  bool any() const {
+    return mask || completion || weights || kl_weights || level_log_weights || level_weights;
+  }
   GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
     const index_t k = span.begin + t;
     if (mask) mask[k] = batch.valid(span, t);
     if (completion) completion[k] = one_or(batch.completion_mask, span, t) != 0;
     if (weights) weights[k] = one_or(batch.weights, span, t);
     if (kl_weights) kl_weights[k] = one_or(batch.kl_weights, span, t);
+    if (level_log_weights) {
+      level_log_weights[k] =
+          batch.level_log_weights ? one_or(batch.level_log_weights, span, t) : S(0);
+    }
+    if (level_weights) level_weights[k] = S(1);
   }
 
  private:

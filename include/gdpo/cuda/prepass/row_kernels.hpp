@@ -1,6 +1,6 @@
 #pragma once
 // The kernels of pre-passes that look at a row or the mean of the batch: Overlong,
-// DegenerateGroups, MeanOne and FutureKl.
+// DegenerateGroups, MeanOne and FutureKl; and the logs of weights with Reach::Level.
 #include <gdpo/cuda/prepass/prepass_rows.hpp>
 #include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/mean_one.hpp>
@@ -68,6 +68,49 @@ struct MultiplyWeights {
   WeightsOut<S> out;
   GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
     if (batch.valid(span, t)) out(span.begin + t, *factor);
+  }
+};
+
+/// Adds the logs of the weights with Reach::Level to those of the batch: at each valid token, or
+/// where all of them share one number at the first valid token of each segment, which a scan finds.
+template <class S>
+struct AddLevelLogs {
+  static constexpr bool backward = false, writes = true;
+  const S* weights;
+  S* logs;
+
+  struct Row {
+    std::int64_t segment = 0;
+    bool has_segment = false;
+  };
+  struct Cell {
+    std::int64_t segment;
+    bool valid, first;
+  };
+
+  GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (batch.valid(span, t)) add(span.begin + t);
+  }
+  GDPO_INLINE Row begin() const { return {}; }
+  GDPO_INLINE Cell read(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    Cell cell{};
+    cell.valid = batch.valid(span, t);
+    if (cell.valid && batch.segments) cell.segment = DeviceBatch<S>::at(batch.segments, span, t);
+    return cell;
+  }
+  GDPO_INLINE void step(Row& row, Cell& cell, const RowSpan&, index_t) const {
+    cell.first = cell.valid && (!row.has_segment || cell.segment != row.segment);
+    if (cell.first) row.segment = cell.segment, row.has_segment = true;
+  }
+  GDPO_INLINE void write(const DeviceBatch<S>&, const RowSpan& span, index_t t,
+                         const Cell& cell) const {
+    if (cell.first) add(span.begin + t);
+  }
+  GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan&, const Row&) const {}
+
+ private:
+  GDPO_INLINE void add(index_t k) const {
+    logs[k] = gdpo::detail::with_level_log(logs[k], weights[k]);
   }
 };
 

@@ -30,6 +30,9 @@ struct AnyPrepass {
         },
         chosen);
   }
+  bool is_shared() const {
+    return std::visit([](const auto& pass) { return gdpo::detail::is_shared(pass); }, chosen);
+  }
   void check(const char* function) const {
     std::visit([function](const auto& pass) { gdpo::detail::check_fields(function, pass); },
                chosen);
