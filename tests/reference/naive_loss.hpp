@@ -102,7 +102,8 @@ template <class N>
 struct Token {
   N logp;
   bool has_old;
-  real old, ref, rollout, teacher, advantage, row_advantage, weight, kl_weight, tag;
+  real old, ref, rollout, teacher, advantage, row_advantage, weight, kl_weight, tag,
+      level_log_weight;
 };
 
 /// Which clip metrics count a token.
@@ -327,7 +328,7 @@ void aggregate_settings(S& s, const F& f) {
 struct Data {
   int rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
-      weights, kl_weights, tags, entropies;
+      weights, kl_weights, level_log_weights, tags, entropies;
   std::vector<int> mask;
   std::vector<long long> segments;
   std::vector<double> advantages, row_weights, truncated;  // one per row
@@ -413,6 +414,8 @@ struct Sums {
   }
 };
 
+inline bool is_outside(const Bounds& bounds, real x) { return x < bounds.lo || x > bounds.hi; }
+
 /// The loss of one segment (at level Token: of one token), times W, the weight of its row. It adds
 /// the segment's metrics to `sums` unless that is null.
 template <class N>
@@ -420,22 +423,28 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                Sums* sums = nullptr) {
   const real n = static_cast<real>(tokens.size());
   N of_segment(0);
-  real raw = 0;
+  real raw = 0, log_weights = 0;  // detached; they join the log ratio behind the bounds
+  const auto weighed = [&](const N& log_ratio) {
+    return log_weights == 0
+               ? log_ratio
+               : clamp(log_ratio + N(log_weights), s.level_bounds.lo, s.level_bounds.hi);
+  };
   if (s.level != Level::Token) {
     N sum(0);
     for (const Token<N>& t : tokens) sum = sum + mapped(s, t);
     const N statistic =
         s.statistic == Statistic::Sum ? sum : sum * N(1 / (n + s.statistic_count_eps));
     raw = number(statistic);
-    of_segment = clamp(statistic, s.level_bounds.lo, s.level_bounds.hi);
+    for (const Token<N>& t : tokens) log_weights += t.level_log_weight;
+    of_segment = weighed(clamp(statistic, s.level_bounds.lo, s.level_bounds.hi));
   }
   N total(0);
   for (const Token<N>& t : tokens) {
     const N own = mapped(s, t);
     const N log_ratio = s.level == Level::Token      ? own
                         : s.level == Level::Sequence ? of_segment
-                                                     : clamp(N(raw) + (own - detach(own)),
-                                                             s.level_bounds.lo, s.level_bounds.hi);
+                                 : weighed(clamp(N(raw) + (own - detach(own)), s.level_bounds.lo,
+                                                 s.level_bounds.hi));
     const N ratio = exp(log_ratio);
     real w = t.weight;
     const FactorArgs args{number(log_ratio), t.advantage, t.row_advantage, t.tag};
@@ -488,7 +497,10 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                                  ? x < s.map_bounds.lo || x > s.map_bounds.hi
                                  : s.map == Map::TrustRegion && (a == 0 || x != number(own));
     sums->bounded += mapped_away || (s.level != Level::Token &&
-                                     (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
+                                     (is_outside(s.level_bounds, raw) ||
+                                      is_outside(s.level_bounds,
+                                                 clamp(raw, s.level_bounds.lo, s.level_bounds.hi) +
+                                                     log_weights)));
     // Counted also where the token's weight is 0.
     const Clips clips =
         std::visit([&](const auto& chosen,
@@ -559,7 +571,8 @@ std::vector<Token<N>> tokens_of(const Data& data, int row, const std::vector<int
                       pick(data.old_logp, k, 0), pick(data.ref_logp, k, 0),
                       pick(data.rollout_logp, k, 0), pick(data.teacher_logp, k, 0), advantage(t),
                       row_advantage / static_cast<real>(n), pick(data.weights, k, 1),
-                      pick(data.kl_weights, k, 1), pick(data.tags, k, 0)});
+                      pick(data.kl_weights, k, 1), pick(data.tags, k, 0),
+                      pick(data.level_log_weights, k, 0)});
   }
   return tokens;
 }

@@ -501,6 +501,23 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
   return d;
 }
 
+/// Weights of the ratio in some of the draws at levels of segments: of the size of a correction, or
+/// large enough for bounds of the level to hold. An upper bound has to be small, so that the ratio
+/// stays within what tolerances expect. Masked places hold NaN.
+inline void add_level_log_weights(Random& random, const Settings& s, Data& d, bool single = false) {
+  if (s.level == naive_loss::Level::Token || !random.chance(0.4)) return;
+  const double size = random.pick({0.05, 0.3, s.level_bounds.hi < 2 ? 30.0 : 0.3});
+  d.level_log_weights.clear();
+  for (int i = 0; i < d.rows; ++i) {
+    for (int t = 0; t < d.width; ++t) {
+      const double x = random.chance(0.3) ? 0.0 : size * (2 * random.uniform() - 1);
+      d.level_log_weights.push_back(!d.valid(i, t) ? std::numeric_limits<double>::quiet_NaN()
+                                    : single       ? static_cast<double>(static_cast<float>(x))
+                                                   : x);
+    }
+  }
+}
+
 /// Leaves what most calls have, for which lanes and kernels have a path of their own
 /// (detail::Plain): one advantage per row, and no arrays beside the log-probs and the mask.
 inline void simplify(Random& random, Data& d) {
@@ -508,6 +525,7 @@ inline void simplify(Random& random, Data& d) {
   for (int i = 0; i < d.rows; ++i)
     d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
   d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
+  d.level_log_weights.clear();
 }
 
 /// Makes the settings fit the batch: a KL term against the old policy needs its log-probs, and

@@ -48,9 +48,10 @@ void check_level(int index) {
     loss_product::for_each_type(index, [&](naive_loss::Settings s) {
       Random random(++seed);
       loss_product::random_settings(random, s);
-      const naive_loss::Data data = loss_product::random_tokens(
+      naive_loss::Data data = loss_product::random_tokens(
           random, random.pick({1, 3, 6}), random.pick({1, 5, 12}), random.pick({1e-3, 0.1, 0.7}));
       loss_product::fit(s, data);
+      loss_product::add_level_log_weights(random, s, data);
       naive_loss::Counts counts = naive_loss::count(data);
       counts.given = random.pick({1.0, 64.0});
       const double divisors[] = {counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
@@ -107,9 +108,10 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
           }
           Random random(++seed);
           loss_product::random_settings(random, s);
-          const naive_loss::Data data =
+          naive_loss::Data data =
               loss_product::random_tokens(random, 4, 9, random.pick({0.1, 0.7}));
           loss_product::fit(s, data);
+          loss_product::add_level_log_weights(random, s, data);
           naive_loss::Counts counts = naive_loss::count(data);
           counts.given = 64;
           if (counts.tokens == 0) continue;
@@ -137,6 +139,7 @@ TEST_CASE("gradients are the central differences of what each rule differentiate
       loss_product::random_settings(random, s);
       Data data = loss_product::random_tokens(random, 3, 6, random.pick({0.1, 0.5}));
       loss_product::fit(s, data);
+      loss_product::add_level_log_weights(random, s, data);
       if (s.over == Over::Given) s.over = Over::Rows;
       s.aggregate = random.pick({Aggregate::SeqMeanTokenMean, Aggregate::TokenMean});
       if (count(data).tokens == 0) return;
@@ -177,8 +180,9 @@ TEST_CASE("the oracle's derivatives are the central differences of its values",
       s.factor = [](const FactorArgs& a) {
         return std::exp(a.log_ratio / 2) * (1 + a.advantage * a.advantage);
       };
-    const Data data = loss_product::random_tokens(random, 2, 5, 0.3);
+    Data data = loss_product::random_tokens(random, 2, 5, 0.3);
     loss_product::fit(s, data);
+    loss_product::add_level_log_weights(random, s, data);
     if (count(data).tokens == 0) continue;
     const Result analytic = naive_loss::loss(s, data);
     loss_product::Outcome as_if;
@@ -210,6 +214,7 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
       s.over = Over::Rows, s.aggregate = Aggregate::SeqMeanTokenMean;
       Data data = loss_product::random_tokens(random, 2, 4, 0.3);
       loss_product::fit(s, data);
+      loss_product::add_level_log_weights(random, s, data);
       // Without old_logp the ratio stays 1 whatever logp is, so the loss has another derivative.
       if (data.old_logp.empty() || count(data).tokens == 0) return;
       INFO("seed " << seed << ": " << describe(s));
