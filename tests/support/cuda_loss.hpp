@@ -190,7 +190,7 @@ class OnTheDevice {
   }
   Data data_;
   Places places_;
-  OnDevice<T> tokens_[10], advantages_;
+  OnDevice<T> tokens_[loss_product::arrays_of_numbers], advantages_;
   OnDevice<double> row_weights_, truncated_;
   OnDevice<M> mask_;
   OnDevice<std::int64_t> segments_;

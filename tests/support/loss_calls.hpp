@@ -518,6 +518,22 @@ inline void add_level_log_weights(Random& random, const Settings& s, Data& d, bo
   }
 }
 
+/// The same for a loss of the library, stored as float. `poison` is the share of tokens at which
+/// they are NaN or infinite.
+template <class Loss>
+void add_level_log_weights(Random& random, const Loss& loss, Data& d, double poison) {
+  using Level = std::decay_t<decltype(loss.level)>;
+  Settings s;
+  if constexpr (Level::of_segment) {
+    s.level = naive_loss::Level::Sequence;
+    s.level_bounds = {loss.level.bounds.lo, loss.level.bounds.hi};
+  }
+  add_level_log_weights(random, s, d, true);
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  for (double& x : d.level_log_weights)
+    x = random.chance(poison) ? random.pick({std::nan(""), infinite, -infinite}) : x;
+}
+
 /// Leaves what most calls have, for which lanes and kernels have a path of their own
 /// (detail::Plain): one advantage per row, and no arrays beside the log-probs and the mask.
 inline void simplify(Random& random, Data& d) {

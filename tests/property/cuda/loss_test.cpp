@@ -154,6 +154,7 @@ void check(Loss loss, int rounds = few_rounds ? 12 : 100) {
     const bool is_packed = random.chance(0.4);
     if (random.chance(0.5)) simplify(random, d);
     randomize(random, loss, is_packed);
+    loss_product::add_level_log_weights(random, loss, d, seed % 3 == 0 ? 0.03 : 0);
     bool against_old = false;
     gdpo::detail::for_each_kl(
         loss.kl, [&](const auto& k) { against_old |= k.against == gdpo::Against::Old; });
@@ -180,6 +181,7 @@ void check_shapes(Loss loss) {
       INFO("seed " << seed);
       randomize(random, loss, true);
       Data d = cuda_loss::random_batch(random, rows, width);
+      loss_product::add_level_log_weights(random, loss, d, 0);
       if (simple) simplify(random, d);
       check_one<S>(random, loss, d, {}, seed);
       check_one<S>(random, loss, d, cuda_loss::random_lengths(random, rows, width), seed);

@@ -35,6 +35,7 @@ void check_small(const Loss& loss) {
                  << static_cast<int>(form));
     exec_cases::Data data =
         exec_cases::random_data(random, rows, width, seed % 3 == 0 ? 0.05 : 0.0);
+    loss_product::add_level_log_weights(random, loss, data, seed % 3 == 0 ? 0.05 : 0.0);
     if (seed % 2 == 0) loss_product::simplify(random, data);
     CHECK(Case<S>(random, data, form).difference_of_targets(loss, false) == "");
   }
@@ -48,7 +49,9 @@ void check_large(const Loss& loss) {
     INFO("seed " << seed << ", " << rows << " rows of " << width << ", form "
                  << static_cast<int>(form));
     Random random(seed);
-    const Case<S> c(random, exec_cases::random_data(random, rows, width), form);
+    exec_cases::Data data = exec_cases::random_data(random, rows, width);
+    loss_product::add_level_log_weights(random, loss, data, 0);
+    const Case<S> c(random, data, form);
     CHECK(c.difference_of_targets(loss, true) == "");
   };
   compare(1801, 32, Form::Padded);

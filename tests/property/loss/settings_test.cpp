@@ -260,7 +260,7 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
   loss.kl.rest.first.against = gdpo::Against::Rollout;
   loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
   Data data = wide_data();
-  data.tags.assign(48, 1.5);
+  data.tags.assign(48, 1.5), data.level_log_weights.assign(48, 0.01);
   const gdpo::Normalizer n{36, 6, 5, 17};
   const Outcome before = loss_product::call<double>(loss, data, &n);
   const auto changes = [&](const auto& change) {
@@ -284,7 +284,8 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
     // Entropies are only measured.
     CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));
   }
-  for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights}) {
+  for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights,
+                           &Data::level_log_weights}) {
     CHECK(changes([array](Data& d) { (d.*array).clear(); }));
   }
   CHECK(changes([](Data& d) { d.advantages[1] += 0.5; }));

@@ -418,7 +418,7 @@ Numbers numbers_of(const gdpo::TokenBatch<S>& b, std::size_t n) {
               static_cast<double>(found->rollout.row), static_cast<double>(found->rollout.token)};
   for (std::size_t k = 0; k < n; ++k) {
     all.push_back(mask[k] != 0);
-    for (const auto* array : {&b.weights, &b.kl_weights})
+    for (const auto* array : {&b.weights, &b.kl_weights, &b.level_log_weights})
       all.push_back(mask[k] && *array ? static_cast<double>(static_cast<const S*>(array->data())[k])
                                       : 1.0);
   }
