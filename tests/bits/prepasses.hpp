@@ -45,6 +45,12 @@ class Prepasses {
     gdpo::prepass::TopEntropy first;
     first.reach = gdpo::Reach::Mask;
     on_shapes("loss", "entropy_then_weight", first, gdpo::ms_swift::token_truncate);
+    for (const auto statistic :
+         {gdpo::prepass::Statistic::Token, gdpo::prepass::Statistic::SegmentSum}) {
+      gdpo::prepass::Importance ratio;
+      ratio.statistic = statistic, ratio.reach = gdpo::Reach::Level;
+      on_shapes("loss", std::string("weight/level") + (ratio.is_shared() ? "_shared" : ""), ratio);
+    }
   }
 
   void gates(const std::string& where, gdpo::Reach reach) {
@@ -135,7 +141,12 @@ class Prepasses {
     add(hash, prepared.rollout_non_finite);
     hash.add(prepared.entropy_threshold);
     line_(kind, "prepass." + name + "." + shape, hash);
-    add_loss(hash, gdpo::grpo_loss, prepared, tokens);
+    if (prepared.level_log_weights) {
+      every_token(prepared.level_log_weights);
+      add_loss(hash, gdpo::gspo_loss, prepared, tokens);
+    } else {
+      add_loss(hash, gdpo::grpo_loss, prepared, tokens);
+    }
     line_(kind, "prepass." + name + "/loss." + shape, hash);
   }
 

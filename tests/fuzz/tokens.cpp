@@ -11,7 +11,8 @@ namespace {
 /// A batch and what its arrays are. S: its scalar.
 template <class S>
 struct Batch : TokenRows {
-  Numbers<S> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights;
+  Numbers<S> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights,
+      level_log_weights;
   Tokens<gdpo::TokenView<std::int64_t>> segments;
   AnyColumn<double> advantages, row_weights;
 
@@ -29,7 +30,8 @@ struct Batch : TokenRows {
     need_one_shape(
         [&](const auto& visit) {
           visit(logp), visit(old_logp), visit(ref_logp), visit(rollout_logp);
-          visit(token_advantages), visit(weights), visit(mask), visit(segments);
+          visit(token_advantages), visit(weights), visit(level_log_weights);
+          visit(mask), visit(segments);
         },
         EmptyArrays::OfAnyShape);
     need_column(advantages), need_column(row_weights);
@@ -39,6 +41,7 @@ struct Batch : TokenRows {
     gdpo::TokenBatch<S> b;
     b.logp = logp.view, b.old_logp = old_logp.view, b.ref_logp = ref_logp.view;
     b.rollout_logp = rollout_logp.view, b.token_advantages = token_advantages.view;
+    b.level_log_weights = level_log_weights.view;
     b.weights = weights.view, b.mask = mask.view, b.segments = segments.view;
     b.advantages = advantages.make(), b.row_weights = row_weights.make();
     b.offsets = offsets.make();
@@ -59,7 +62,7 @@ struct Batch : TokenRows {
     for (index_t i = 0; i < rows; ++i) {
       add(d.logp, logp, i), add(d.old_logp, old_logp, i), add(d.ref_logp, ref_logp, i);
       add(d.token_advantages, token_advantages, i), add(d.weights, weights, i);
-      add(d.segments, segments, i);
+      add(d.level_log_weights, level_log_weights, i), add(d.segments, segments, i);
       for (index_t j = 0; j < d.width; ++j) d.mask.push_back(j < length(i) && valid(at(i, j)));
     }
     if (advantages.present) d.advantages = advantages.numbers;
@@ -120,6 +123,9 @@ void run_loss(Trial& t, Loss loss, naive_loss::Settings settings) {
   b.give_offsets();
   if (t.in.chance(48)) b.template give<std::int64_t>(b.segments, [&] { return t.in.below(2); });
   if (t.in.chance(48)) b.template give<S>(b.weights, [&] { return 0.5 * t.in.below(4); });
+  const bool of_segment = settings.level != naive_loss::Level::Token;
+  if (of_segment ? t.in.chance(48) : t.in.hostile(12))
+    b.template give<S>(b.level_log_weights, [&] { return 1e-4 * t.in.below(4); });
   if (t.in.chance(48)) b.row_weights = b.row_column([&] { return t.in.below(4); });
   const bool of_tokens = t.in.chance(64);
   if (of_tokens) b.template give<S>(b.token_advantages, [&] { return t.in.number(); });
@@ -129,6 +135,7 @@ void run_loss(Trial& t, Loss loss, naive_loss::Settings settings) {
   if (!t.in.chance(64)) b.give_output(gradient);
 
   b.need_shapes(true);
+  t.need(of_segment || !b.level_log_weights.given, "no batch.level_log_weights");
   if (t.well_formed() && b.tokens > 0) {
     t.need(b.advantages.present != b.token_advantages.given, "advantages of rows or of tokens");
     t.need(settings.kl.empty() || b.ref_logp.given, "batch.ref_logp");

@@ -344,6 +344,7 @@ std::string text(gdpo::Reach r) {
          : r == gdpo::Reach::Surrogate      ? "surrogate"
          : r == gdpo::Reach::SurrogateAndKl ? "surrogate and KL"
          : r == gdpo::Reach::Kl             ? "KL"
+         : r == gdpo::Reach::Level          ? "ratio"
                                             : "surrogate, KL and counts";
 }
 Row cells(const gdpo::prepass::Importance& p) {

@@ -97,6 +97,7 @@ Own own(const Loss& loss, const gdpo::TorchBatch& b) {
   GDPO_X(teacher_logp)
   GDPO_X(weights)
   GDPO_X(kl_weights)
+  GDPO_X(level_log_weights)
   GDPO_X(tags)
   GDPO_X(entropies)
 #undef GDPO_X

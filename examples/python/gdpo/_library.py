@@ -194,6 +194,7 @@ def _(passes, degenerate=None, groups=None, *arrays, **named):
     return (tokens.new_empty(tokens.shape, dtype=torch.uint8),
             tokens.new_empty(tokens.shape, dtype=dtype),
             tokens.new_empty(tokens.shape, dtype=dtype),
+            tokens.new_empty(tokens.shape, dtype=dtype),
             tokens.new_empty((), dtype=torch.float64))
 
 

@@ -226,7 +226,8 @@ class PolicyLoss(torch.nn.Module):
                 weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
                 row_weights: Optional[torch.Tensor] = None,
                 entropies: Optional[torch.Tensor] = None, tags: Optional[torch.Tensor] = None,
-                truncated: Optional[torch.Tensor] = None) -> LossAndMetrics:
+                truncated: Optional[torch.Tensor] = None,
+                level_log_weights: Optional[torch.Tensor] = None) -> LossAndMetrics:
         """The loss of one (micro-)batch.
 
         logp: log-probs of the tokens under the policy being trained, in nats: (rows, tokens),
@@ -242,7 +243,8 @@ class PolicyLoss(torch.nn.Module):
         mask: not 0 at the tokens of the loss; masked tokens may hold anything, even NaN.
           completion_mask: the tokens that lengths count. segments: ids of turns.
         weights, kl_weights: factors of surrogate and KL at each token; row_weights: of each row,
-          at least 0.
+          at least 0. level_log_weights: logs of weights in the ratio, which is the sum over a
+          sequence or segment; refused where each token has its own ratio.
         entropies, truncated (rows): for metrics. tags: for losses of your own.
 
         Errors: ValueError for types, shapes, devices, counts and settings that do not fit, and for
@@ -260,7 +262,7 @@ class PolicyLoss(torch.nn.Module):
             "weights": weights, "entropies": entropies, "kl_weights": kl_weights, "tags": tags,
             "mask": mask, "completion_mask": completion_mask, "segments": segments,
             "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
-            "offsets": offsets})
+            "offsets": offsets, "level_log_weights": level_log_weights})
         check_tensors("gdpo::PolicyLoss", {"logp": arrays[0], "counts": counts})
         _check_gradient("gdpo::PolicyLoss", logp, "logp", dict(zip(ARRAYS, arrays)))
         try:

@@ -1,10 +1,11 @@
 """Pre-passes: what is decided from whole rows or the batch before the loss."""
-from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ._library import ARRAYS, check_tensors, names, ops, our_errors
 from ._policy_loss import batch_arrays
+from ._settings import settings_of
 
 
 class Prepared(NamedTuple):
@@ -13,16 +14,30 @@ class Prepared(NamedTuple):
     mask: torch.Tensor  #: uint8, the tokens that are left.
     weights: torch.Tensor  #: Factors of the surrogate; 1 at masked tokens.
     kl_weights: torch.Tensor  #: Factors of the KL terms; 1 at masked tokens.
+    #: Logs of the weights of the ratio, 0 at masked tokens; None without "reach=level".
+    level_log_weights: Optional[torch.Tensor]
     entropy_threshold: torch.Tensor  #: Of "top_entropy", in nats; else infinite.
 
     def arrays(self) -> Dict[str, torch.Tensor]:
         """Mask and weights, to be given to PolicyLoss: `policy_loss(logp, **prepared.arrays())`."""
-        return {"mask": self.mask, "weights": self.weights, "kl_weights": self.kl_weights}
+        arrays = {"mask": self.mask, "weights": self.weights, "kl_weights": self.kl_weights}
+        if self.level_log_weights is not None:
+            arrays["level_log_weights"] = self.level_log_weights
+        return arrays
 
 
 def prepasses() -> List[str]:
     """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile."""
     return ["overlong", "degenerate_groups", "top_entropy", *names("prepasses")]
+
+
+@torch.compiler.assume_constant_result
+def _reaches_level(passes: Tuple[str, ...]) -> bool:
+    """Whether one of the pre-passes puts its weights into the ratio."""
+    others = ("overlong", "degenerate_groups", "top_entropy")  # which refuse it
+    return any(setting.value == "level" and setting.name.split(".")[-1] == "reach"
+               for line in passes if line.split(" ")[0] not in others
+               for setting in settings_of("prepass", line))
 
 
 def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,
@@ -33,7 +48,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
             entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
             segments: Optional[torch.Tensor] = None, degenerate: Optional[torch.Tensor] = None,
-            groups: Optional[torch.Tensor] = None) -> Prepared:
+            groups: Optional[torch.Tensor] = None,
+            level_log_weights: Optional[torch.Tensor] = None) -> Prepared:
     """Runs pre-passes over a batch; count and PolicyLoss then take what it returns.
 
     passes: at most twelve, a weight with a mask being two. Names of `prepasses()`, or one name,
@@ -46,10 +62,12 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       surrogate of the upper fifth of `entropies` (tokens, nats). A correction of your own is a line
       with its settings, whose words include/gdpo/loss/README.md lists, such as "importance
       pair=drift clip.hi=3" or "gate estimator=binary_kl statistic=sequence_mean max=0.01
-      reach=mask"; "mean_one" divides the weights so far by their mean. For statistics over
+      reach=mask"; "mean_one" divides the weights so far by their mean. With "reach=level" a weight
+      is part of the ratio, at levels of sequences or segments. For statistics over
       segments, `segments` (tokens) has ids whose runs are one segment; for those over groups,
       `groups` (rows) has equal numbers within a group.
-    mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
+    mask, weights, kl_weights, level_log_weights: those that there are already; masks are combined,
+      weights multiplied, logs added.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the
     current stream, and nothing waits; packed tokens then need an array besides `offsets`.
 
@@ -65,8 +83,10 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
-        "truncated": truncated, "segments": segments})
+        "truncated": truncated, "segments": segments, "level_log_weights": level_log_weights})
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})
     with torch.no_grad(), our_errors():
-        return Prepared(*ops.prepare(passes, degenerate, groups, *arrays))
+        mask, weights, kl_weights, logs, threshold = ops.prepare(passes, degenerate, groups, *arrays)
+        has_logs = level_log_weights is not None or _reaches_level(tuple(passes))
+        return Prepared(mask, weights, kl_weights, logs if has_logs else None, threshold)

@@ -64,6 +64,46 @@ def test_weights_of_masked_tokens_are_1(name):
     prepared = gdpo.prepare(name, old_logp=OLD, rollout_logp=ROLLOUT, mask=MASK)
     assert (prepared.weights[~MASK] == 1).all() and (prepared.kl_weights[~MASK] == 1).all()
 
+def test_reach_level_gives_the_logs_of_the_weights():
+    prepared = gdpo.prepare("trl::token_truncate reach=level", old_logp=OLD, rollout_logp=ROLLOUT,
+                            mask=MASK)
+    ratio = (OLD.double() - ROLLOUT.double()).exp().clamp(max=3)
+    logs = torch.where(MASK, ratio.log(), torch.zeros(()))
+    # The weight is rounded to float32, and its log once more.
+    torch.testing.assert_close(prepared.level_log_weights.double(), logs.double(), rtol=1.2e-7,
+                               atol=1.2e-7)
+    assert (prepared.weights == 1).all()
+    logp, advantages = OLD + 0.1, torch.ones(4)
+    loss = gdpo.PolicyLoss("gspo", kl=0.0, low=10.0, high=10.0)
+    given = dict(old_logp=OLD, advantages=advantages)
+    got = loss(logp, counts=gdpo.count(mask=MASK), **given, **prepared.arrays())
+    ratios = (0.1 + logs.sum(1)).exp()
+    n = MASK.sum(1)
+    expected = -(ratios.clamp(max=11))[n > 0].sum() / 4
+    assert got.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    with pytest.raises(ValueError, match="batch.level_log_weights: given an array"):
+        gdpo.PolicyLoss("grpo", kl=0.0)(logp, counts=gdpo.count(mask=MASK), **given,
+                                        **prepared.arrays())
+
+
+def test_reach_level_counts_the_number_of_a_row_once():
+    prepared = gdpo.prepare("trl::sequence_truncate reach=level", old_logp=OLD,
+                            rollout_logp=ROLLOUT, mask=MASK)
+    logs = ((OLD - ROLLOUT).double() * MASK).sum(1).clamp(min=math.log(1e-8), max=math.log(3))
+    torch.testing.assert_close(prepared.level_log_weights.double().sum(1), logs, rtol=1e-6,
+                               atol=1e-6)
+    assert ((prepared.level_log_weights != 0).sum(1) <= 1).all()
+
+
+def test_without_reach_level_there_are_no_logs():
+    prepared = gdpo.prepare(["trl::token_mask", "overlong"], old_logp=OLD, rollout_logp=ROLLOUT,
+                            mask=MASK, truncated=torch.zeros(4))
+    assert prepared.level_log_weights is None
+    assert "level_log_weights" not in prepared.arrays()
+    given = torch.rand(4, 9)
+    kept = gdpo.prepare([], old_logp=OLD, mask=MASK, level_log_weights=given).level_log_weights
+    assert torch.equal(kept, torch.where(MASK, given, torch.zeros(())))
+
 
 def test_nothing_decided_is_all_one():
     prepared = gdpo.prepare([], old_logp=OLD)

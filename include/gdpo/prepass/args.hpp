@@ -145,7 +145,7 @@ inline void refuse_mask(Reach reach, const char* function, const FieldPath& path
 inline void refuse_level(Reach reach, const char* function, const FieldPath& path) {
   if (reach != Reach::Level) return;
   contract::fail(function, path.text("reach"), "level, for the weights of a ratio",
-                 "surrogate, surrogate_and_kl, kl or mask: its weights are no ratio");
+                 "another reach: its weights are no ratio");
 }
 
 }  // namespace detail

@@ -39,6 +39,9 @@ struct AnyPrepass {
   }
 };
 
+/// What the operator returns: mask, weights, kl_weights, level_log_weights and the threshold.
+using Decisions = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
 /// The columns that pre-passes have as members.
 struct PrepassColumns {
   Column truncated, degenerate, groups;
@@ -119,7 +122,7 @@ inline std::vector<AnyPrepass> prepasses_of(const std::vector<std::string>& line
 }
 
 template <class S>
-std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::string>& passes,
+Decisions prepare_of(const std::vector<std::string>& passes,
                                                       const Array& degenerate, const Array& groups,
                                                       GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::prepare";
@@ -144,7 +147,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
     constexpr bool is_weight = std::is_same_v<std::decay_t<decltype(source)>, TokenView<S>>;
     return source && (!is_weight || !prepared.mask || prepared.mask.at(i, begin, t) != 0);
   };
-  const auto dense = [&](const auto& source, ScalarType type, auto* element) {
+  const auto dense = [&](const auto& source, ScalarType type, auto* element, int absent = 1) {
     using T = std::decay_t<decltype(*element)>;
     Tensor result = new_tensor(function, size, type);
     T* data = static_cast<T*>(result.mutable_data_ptr());
@@ -153,7 +156,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
       for (index_t t = 0; t < row.length; ++t)
         data[row.begin + t] = has_decision(source, i, row.begin, t)
                                   ? static_cast<T>(source.at(i, row.begin, t))
-                                  : T(1);
+                                  : static_cast<T>(absent);
     }
     return result;
   };
@@ -163,7 +166,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
   const S* number = nullptr;
   const unsigned char* byte = nullptr;
   return {dense(prepared.mask, ScalarType::Byte, byte), dense(prepared.weights, type, number),
-          dense(prepared.kl_weights, type, number), entropy};
+          dense(prepared.kl_weights, type, number),
+          dense(prepared.level_log_weights, type, number, 0), entropy};
 }
 
 }  // namespace detail
@@ -171,7 +175,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
 /// What an operator of this name declares.
 inline constexpr const char* prepare_schema =
     "prepare(str[] passes, Tensor? degenerate=None, Tensor? groups=None, " GDPO_TORCH_SCHEMA
-    ") -> (Tensor, Tensor, Tensor, Tensor)";
+    ") -> (Tensor, Tensor, Tensor, Tensor, Tensor)";
 /// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
 /// of the loss.
 ///
@@ -182,10 +186,11 @@ inline constexpr const char* prepare_schema =
 /// the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate and KL terms,
-/// 1 at masked tokens and where no pre-pass decides; and the entropy threshold, infinite if
-/// "top_entropy" is not among them. Errors: those of gdpo::prepare, and `invalid_input` for unknown
+/// 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked tokens, and
+/// everywhere if none has reach=level (a loss at level::Token refuses them, also zeros); and the
+/// entropy threshold, infinite if "top_entropy" is not among them. Errors: those of gdpo::prepare, and `invalid_input` for unknown
 /// names.
-inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string>& passes,
+inline detail::Decisions prepare(const std::vector<std::string>& passes,
                                                           const Array& degenerate,
                                                           const Array& groups,
                                                           GDPO_TORCH_PARAMETERS) {

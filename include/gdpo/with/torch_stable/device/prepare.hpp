@@ -9,11 +9,12 @@ namespace torch_stable {
 
 namespace detail {
 
-/// Writes what has been decided at a token: its mask and weights, 1 where it is masked.
+/// Writes what has been decided at a token: its mask and weights, 1 where it is masked, and the log
+/// of the weight of the ratio, 0 there.
 template <class S>
 struct WriteDecision {
   unsigned char* mask;
-  S *weights, *kl_weights;
+  S *weights, *kl_weights, *level_log_weights;
   GDPO_INLINE void operator()(const cuda::detail::DeviceBatch<S>& batch,
                               const gdpo::detail::RowSpan& span, index_t t) const {
     const index_t k = span.begin + t;
@@ -21,6 +22,8 @@ struct WriteDecision {
     mask[k] = valid;
     weights[k] = valid && batch.weights ? batch.at(batch.weights, span, t) : S(1);
     kl_weights[k] = valid && batch.kl_weights ? batch.at(batch.kl_weights, span, t) : S(1);
+    level_log_weights[k] =
+        valid && batch.level_log_weights ? batch.at(batch.level_log_weights, span, t) : S(0);
   }
 };
 /// Copies the threshold of the entropies.
@@ -31,7 +34,7 @@ struct WriteThreshold {
 };
 
 template <class Queue, class S>
-std::tuple<Tensor, Tensor, Tensor, Tensor> device_prepare_of(const Tensor& first,
+Decisions device_prepare_of(const Tensor& first,
                                                              const std::vector<std::string>& passes,
                                                              const Array& degenerate,
                                                              const Array& groups,
@@ -56,6 +59,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_prepare_of(const Tensor& first
   const Tensor to_mask = new_tensor(call, size, ScalarType::Byte),
                to_weights = new_tensor(call, size, scalar_type<S>),
                to_kl_weights = new_tensor(call, size, scalar_type<S>),
+               to_level = new_tensor(call, size, scalar_type<S>),
                threshold = new_tensor(call, {}, ScalarType::Double);
   if (layout.tokens > 0) {
     cuda::detail::launch_tokens(
@@ -64,10 +68,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_prepare_of(const Tensor& first
         cuda::detail::TokenUnits(layout),
         WriteDecision<S>{static_cast<unsigned char*>(to_mask.mutable_data_ptr()),
                          static_cast<S*>(to_weights.mutable_data_ptr()),
-                         static_cast<S*>(to_kl_weights.mutable_data_ptr())});
+                         static_cast<S*>(to_kl_weights.mutable_data_ptr()),
+                         static_cast<S*>(to_level.mutable_data_ptr())});
   }
   launch_each(on, 1, WriteThreshold{prepared.prepared.on_device, data_of(threshold)});
-  return {to_mask, to_weights, to_kl_weights, threshold};
+  return {to_mask, to_weights, to_kl_weights, to_level, threshold};
 }
 
 }  // namespace detail
@@ -76,7 +81,7 @@ namespace device {
 
 /// torch_stable::prepare. Packed tokens need an array of tokens besides the offsets.
 template <class Queue>
-std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string>& passes,
+torch_stable::detail::Decisions prepare(const std::vector<std::string>& passes,
                                                    const Array& degenerate, const Array& groups,
                                                    GDPO_TORCH_PARAMETERS) {
   const Array* first = nullptr;
