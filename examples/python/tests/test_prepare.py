@@ -74,7 +74,7 @@ def test_reach_level_gives_the_logs_of_the_weights():
                                atol=1.2e-7)
     assert (prepared.weights == 1).all()
     logp, advantages = OLD + 0.1, torch.ones(4)
-    loss = gdpo.PolicyLoss("gspo", kl=0.0, low=10.0, high=10.0)
+    loss = gdpo.PolicyLoss("gspo", beta=0.0, low=1.0, high=10.0)
     given = dict(old_logp=OLD, advantages=advantages)
     got = loss(logp, counts=gdpo.count(mask=MASK), **given, **prepared.arrays())
     ratios = (0.1 + logs.sum(1)).exp()
@@ -82,7 +82,7 @@ def test_reach_level_gives_the_logs_of_the_weights():
     expected = -(ratios.clamp(max=11))[n > 0].sum() / 4
     assert got.loss.item() == pytest.approx(expected.item(), rel=1e-5)
     with pytest.raises(ValueError, match="batch.level_log_weights: given an array"):
-        gdpo.PolicyLoss("grpo", kl=0.0)(logp, counts=gdpo.count(mask=MASK), **given,
+        gdpo.PolicyLoss("grpo", beta=0.0)(logp, counts=gdpo.count(mask=MASK), **given,
                                         **prepared.arrays())
 
 
