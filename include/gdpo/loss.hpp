@@ -93,6 +93,7 @@
 ///     segments              tokens    a row is one segment
 ///     row_weights           (B)       1
 ///     weights, kl_weights   tokens    1; pre-passes fill them
+///     level_log_weights     tokens    0; logs of weights in the ratio, at levels of segments alone
 ///     tags                  tokens    required by a policy that declares reads_tag
 ///     entropies             tokens    not measured; prepass::TopEntropy needs them
 ///     truncated             (B)       not measured

@@ -26,6 +26,8 @@
 ///     Reach::Surrogate        TokenBatch::weights *= u
 ///     Reach::SurrogateAndKl   TokenBatch::weights *= u and kl_weights *= u
 ///     Reach::Kl               TokenBatch::kl_weights *= u
+///     Reach::Level            TokenBatch::level_log_weights += clamp(log u, log 1e-8, 20): u is
+///                             part of the ratio of a segment (Importance, Gate and MeanOne)
 ///     Reach::Mask             TokenBatch::mask = mask and u != 0, so that count() counts fewer
 ///
 /// <!-- build: door_prepass run -->

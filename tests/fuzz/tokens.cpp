@@ -11,8 +11,7 @@ namespace {
 /// A batch and what its arrays are. S: its scalar.
 template <class S>
 struct Batch : TokenRows {
-  Numbers<S> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights,
-      level_log_weights;
+  Numbers<S> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights, level_log_weights;
   Tokens<gdpo::TokenView<std::int64_t>> segments;
   AnyColumn<double> advantages, row_weights;
 

@@ -441,10 +441,11 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
   N total(0);
   for (const Token<N>& t : tokens) {
     const N own = mapped(s, t);
-    const N log_ratio = s.level == Level::Token      ? own
-                        : s.level == Level::Sequence ? of_segment
-                                 : weighed(clamp(N(raw) + (own - detach(own)), s.level_bounds.lo,
-                                                 s.level_bounds.hi));
+    const N log_ratio =
+        s.level == Level::Token ? own
+        : s.level == Level::Sequence
+            ? of_segment
+            : weighed(clamp(N(raw) + (own - detach(own)), s.level_bounds.lo, s.level_bounds.hi));
     const N ratio = exp(log_ratio);
     real w = t.weight;
     const FactorArgs args{number(log_ratio), t.advantage, t.row_advantage, t.tag};
@@ -496,11 +497,11 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
     const bool mapped_away = s.map == Map::Clamp
                                  ? x < s.map_bounds.lo || x > s.map_bounds.hi
                                  : s.map == Map::TrustRegion && (a == 0 || x != number(own));
-    sums->bounded += mapped_away || (s.level != Level::Token &&
-                                     (is_outside(s.level_bounds, raw) ||
-                                      is_outside(s.level_bounds,
-                                                 clamp(raw, s.level_bounds.lo, s.level_bounds.hi) +
-                                                     log_weights)));
+    sums->bounded += mapped_away ||
+                     (s.level != Level::Token &&
+                      (is_outside(s.level_bounds, raw) ||
+                       is_outside(s.level_bounds,
+                                  clamp(raw, s.level_bounds.lo, s.level_bounds.hi) + log_weights)));
     // Counted also where the token's weight is 0.
     const Clips clips =
         std::visit([&](const auto& chosen,
@@ -567,12 +568,11 @@ std::vector<Token<N>> tokens_of(const Data& data, int row, const std::vector<int
   std::vector<Token<N>> tokens;
   for (const int t : positions) {
     const std::size_t k = data.at(row, t);
-    tokens.push_back({N(static_cast<real>(data.logp[k])), !data.old_logp.empty(),
-                      pick(data.old_logp, k, 0), pick(data.ref_logp, k, 0),
-                      pick(data.rollout_logp, k, 0), pick(data.teacher_logp, k, 0), advantage(t),
-                      row_advantage / static_cast<real>(n), pick(data.weights, k, 1),
-                      pick(data.kl_weights, k, 1), pick(data.tags, k, 0),
-                      pick(data.level_log_weights, k, 0)});
+    tokens.push_back(
+        {N(static_cast<real>(data.logp[k])), !data.old_logp.empty(), pick(data.old_logp, k, 0),
+         pick(data.ref_logp, k, 0), pick(data.rollout_logp, k, 0), pick(data.teacher_logp, k, 0),
+         advantage(t), row_advantage / static_cast<real>(n), pick(data.weights, k, 1),
+         pick(data.kl_weights, k, 1), pick(data.tags, k, 0), pick(data.level_log_weights, k, 0)});
   }
   return tokens;
 }

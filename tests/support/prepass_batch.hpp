@@ -55,8 +55,7 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
   };
   const bool old = random.chance(0.8), tokens = random.chance(0.5), masked = random.chance(0.8),
              weights = random.chance(0.5), kl_weights = random.chance(0.5),
-             level_logs = random.chance(0.3),
-             segments = random.chance(0.6);
+             level_logs = random.chance(0.3), segments = random.chance(0.6);
   for (std::size_t k = 0; k < n; ++k) {
     const double x = -2 * number();
     d.logp.push_back(x);

@@ -87,6 +87,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})
     with torch.no_grad(), our_errors():
-        mask, weights, kl_weights, logs, threshold = ops.prepare(passes, degenerate, groups, *arrays)
-        has_logs = level_log_weights is not None or _reaches_level(tuple(passes))
-        return Prepared(mask, weights, kl_weights, logs if has_logs else None, threshold)
+        prepared = Prepared(*ops.prepare(passes, degenerate, groups, *arrays))
+        if level_log_weights is None and not _reaches_level(tuple(passes)):
+            prepared = prepared._replace(level_log_weights=None)
+        return prepared

@@ -27,9 +27,12 @@ enum class Reach {
 /// The enumerators of Reach with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
   using E = Enumerator<Reach>;
-  return std::array{E{"none", Reach::None}, E{"surrogate", Reach::Surrogate},
-                    E{"surrogate_and_kl", Reach::SurrogateAndKl}, E{"kl", Reach::Kl},
-                    E{"level", Reach::Level}, E{"mask", Reach::Mask}};
+  return std::array{E{"none", Reach::None},
+                    E{"surrogate", Reach::Surrogate},
+                    E{"surrogate_and_kl", Reach::SurrogateAndKl},
+                    E{"kl", Reach::Kl},
+                    E{"level", Reach::Level},
+                    E{"mask", Reach::Mask}};
 }
 }  // namespace gdpo
 

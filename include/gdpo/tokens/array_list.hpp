@@ -37,9 +37,9 @@
   X(entropies, entropies, none, always, Absent)
 
 /// All arrays that hold one number per token.
-#define GDPO_TOKEN_ARRAYS(X)                      \
-  GDPO_COUNTED_INPUTS(X)                          \
-  X(kl_weights, kl_weights, none, always, Absent) \
+#define GDPO_TOKEN_ARRAYS(X)                                    \
+  GDPO_COUNTED_INPUTS(X)                                        \
+  X(kl_weights, kl_weights, none, always, Absent)               \
   X(level_log_weights, level_log_weights, none, always, Absent) \
   X(tags, tags, tag, tags, Absent)
 

@@ -284,8 +284,8 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
     // Entropies are only measured.
     CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));
   }
-  for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights,
-                           &Data::level_log_weights}) {
+  for (const auto array :
+       {&Data::old_logp, &Data::weights, &Data::kl_weights, &Data::level_log_weights}) {
     CHECK(changes([array](Data& d) { (d.*array).clear(); }));
   }
   CHECK(changes([](Data& d) { d.advantages[1] += 0.5; }));

@@ -24,7 +24,8 @@ struct Read {
   std::vector<double> findings;
   bool operator==(const Read& o) const {
     return same(mask, o.mask) && same(completion, o.completion) && same(weights, o.weights) &&
-           same(kl_weights, o.kl_weights) && same(level_logs, o.level_logs) && same(findings, o.findings);
+           same(kl_weights, o.kl_weights) && same(level_logs, o.level_logs) &&
+           same(findings, o.findings);
   }
   static bool same(const std::vector<double>& a, const std::vector<double>& b) {
     if (a.size() != b.size()) return false;

@@ -281,10 +281,9 @@ class LossKernel {
       return mine;
     });
     const auto totals = accumulated.totals();
-    const bool needs_scan = totals.needs_scan() ||
-                            math::not_finite(static_cast<C>(row.advantage)) ||
-                            (Level::of_segment &&
-                             (math::is_nan(of_segment.log_ratio) || of_segment.bad_weights));
+    const bool needs_scan =
+        totals.needs_scan() || math::not_finite(static_cast<C>(row.advantage)) ||
+        (Level::of_segment && (math::is_nan(of_segment.log_ratio) || of_segment.bad_weights));
     block.each([&](int thread) {
       if (thread == 0) {
         totals.add_to(state.sums);
@@ -311,8 +310,7 @@ class LossKernel {
       DeviceRowSum mine;
       for (int t = begin + thread; t < end; t += block.threads()) {
         if (batch.valid(span, t))
-          mine.sum +=
-              static_cast<double>(DeviceBatch<S>::at(batch.level_log_weights, span, t));
+          mine.sum += static_cast<double>(DeviceBatch<S>::at(batch.level_log_weights, span, t));
       }
       return mine;
     });

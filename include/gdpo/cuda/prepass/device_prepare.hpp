@@ -402,9 +402,8 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
   [[maybe_unused]] const auto weigh_level = [&](const auto& pass) {
     if (!gdpo::detail::reaches_level(pass.reach)) return;
     run(pass, of_ratio, {nullptr, arrays.level_weights, nullptr});
-    ChosenPrepass<std::decay_t<decltype(pass)>>::visit(pass, [&](const auto& chosen) {
-      shared = shared && gdpo::detail::is_shared(chosen);
-    });
+    ChosenPrepass<std::decay_t<decltype(pass)>>::visit(
+        pass, [&](const auto& chosen) { shared = shared && gdpo::detail::is_shared(chosen); });
   };
   (weigh_level(passes), ...);
   const AddLevelLogs<S> logs{arrays.level_weights, arrays.level_log_weights};
@@ -471,8 +470,9 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch,
 ///     SecondMoment                             20, and one for each 4 bits of the number of tokens
 ///     Covariance                               22, and as many
 ///
-/// one more where some have Reach::Level; and one more for packed tokens in the last three, unless TopEntropy has a threshold. Where rows
-/// are scanned, a thread takes one token after the other, for eight rows in a block.
+/// one more where some have Reach::Level; and one more for packed tokens in the last three, unless
+/// TopEntropy has a threshold. Where rows are scanned, a thread takes one token after the other,
+/// for eight rows in a block.
 ///
 /// **Errors.** invalid_input as on the host, before anything is enqueued, and for a batch that has
 /// offsets alone; cuda::error where a launch fails. Offsets in device memory are not checked: those

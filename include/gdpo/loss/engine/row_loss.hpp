@@ -275,10 +275,9 @@ class RowLoss {
     const auto block_totals = totals(span.row, sums);
     block_totals.add_to(row_sums);
     shared += block_totals.sum[Terms::shared];
-    const bool all_finite = !block_totals.needs_scan() &&
-                            !math::not_finite(static_cast<C>(span.row.advantage)) &&
-                            !(Level::of_segment && (math::is_nan(of_segment.log_ratio) ||
-                                                    of_segment.bad_weights));
+    const bool all_finite =
+        !block_totals.needs_scan() && !math::not_finite(static_cast<C>(span.row.advantage)) &&
+        !(Level::of_segment && (math::is_nan(of_segment.log_ratio) || of_segment.bad_weights));
     if (!all_finite) scan_non_finite(span, begin, end, of_segment, row_sums, shared);
   }
 

@@ -122,9 +122,8 @@ inline std::vector<AnyPrepass> prepasses_of(const std::vector<std::string>& line
 }
 
 template <class S>
-Decisions prepare_of(const std::vector<std::string>& passes,
-                                                      const Array& degenerate, const Array& groups,
-                                                      GDPO_TORCH_PARAMETERS) {
+Decisions prepare_of(const std::vector<std::string>& passes, const Array& degenerate,
+                     const Array& groups, GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::prepare";
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
   const PrepassColumns columns{batch.truncated, column(function, "degenerate", degenerate),
@@ -190,10 +189,8 @@ inline constexpr const char* prepare_schema =
 /// everywhere if none has reach=level (a loss at level::Token refuses them, also zeros); and the
 /// entropy threshold, infinite if "top_entropy" is not among them. Errors: those of gdpo::prepare, and `invalid_input` for unknown
 /// names.
-inline detail::Decisions prepare(const std::vector<std::string>& passes,
-                                                          const Array& degenerate,
-                                                          const Array& groups,
-                                                          GDPO_TORCH_PARAMETERS) {
+inline detail::Decisions prepare(const std::vector<std::string>& passes, const Array& degenerate,
+                                 const Array& groups, GDPO_TORCH_PARAMETERS) {
   const auto run = detail::reads_doubles(logp, old_logp) ? detail::prepare_of<double>
                                                          : detail::prepare_of<float>;
   return run(passes, degenerate, groups, GDPO_TORCH_NAMES);

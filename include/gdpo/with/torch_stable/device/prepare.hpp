@@ -34,11 +34,8 @@ struct WriteThreshold {
 };
 
 template <class Queue, class S>
-Decisions device_prepare_of(const Tensor& first,
-                                                             const std::vector<std::string>& passes,
-                                                             const Array& degenerate,
-                                                             const Array& groups,
-                                                             GDPO_TORCH_PARAMETERS) {
+Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>& passes,
+                            const Array& degenerate, const Array& groups, GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::prepare";
   const Call call = call_on(function, first);
   const Queue queue(call);
@@ -82,8 +79,8 @@ namespace device {
 /// torch_stable::prepare. Packed tokens need an array of tokens besides the offsets.
 template <class Queue>
 torch_stable::detail::Decisions prepare(const std::vector<std::string>& passes,
-                                                   const Array& degenerate, const Array& groups,
-                                                   GDPO_TORCH_PARAMETERS) {
+                                        const Array& degenerate, const Array& groups,
+                                        GDPO_TORCH_PARAMETERS) {
   const Array* first = nullptr;
 #define GDPO_X(name, ...) &name,
   for (const Array* array : {GDPO_TORCH_ARRAYS(GDPO_X) & offsets, &degenerate, &groups})
