@@ -157,8 +157,11 @@ void trl_accumulation(Params& params, LossSetup& setup) {
 }
 
 // vllm_importance_sampling_mode. unsloth-zoo has geometric means of a row too.
-void vllm_importance(Params& params, LossSetup& setup) {
+// Of vespo the weights go into the ratio of the row.
+void vllm_importance(Params& params, LossSetup& setup, const Case& recorded) {
   if (!params.has("vllm_importance_sampling_mode")) return;
+  const bool vespo = recorded.params.at("loss_type") == "vespo";
+  const gdpo::Reach reach = vespo ? gdpo::Reach::Level : gdpo::Reach::Surrogate;
   const std::string how = params.choice("vllm_importance_sampling_mode",
                                         {"token_truncate", "token_mask", "sequence_truncate",
                                          "sequence_mask", "geometric_truncate", "geometric_mask"});
@@ -170,12 +173,13 @@ void vllm_importance(Params& params, LossSetup& setup) {
                                      : of_rows ? trl::sequence_mask
                                                : trl::token_mask;
     pass.rest.first.min = range.lo, pass.rest.first.max = range.hi;
+    pass.first.reach = pass.rest.first.reach = reach;
     set_passes(setup, pass);
   } else {
     prepass::Importance weight = geometric ? gdpo::unsloth_zoo::geometric_truncate
                                  : of_rows ? trl::sequence_truncate
                                            : trl::token_truncate;
-    weight.clip = range;
+    weight.clip = range, weight.reach = reach;
     set_passes(setup, weight);
   }
 }
@@ -190,7 +194,7 @@ LossSetup trl_loss(Params& params, const Case& recorded) {
     top.quantile = 1 - params.number("top_entropy_quantile");
     set_passes(setup, top);
   }
-  vllm_importance(params, setup);
+  vllm_importance(params, setup, recorded);
 
   // to_map() has the keys and the numbers that TRL logs.
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
@@ -266,7 +270,7 @@ LossSetup unsloth_loss(Params& params, const Case& recorded) {
   }
   if (params.has("off_policy_mask_threshold"))
     set_passes(setup, trl_off_policy_mask(recorded, params.number("off_policy_mask_threshold")));
-  vllm_importance(params, setup);
+  vllm_importance(params, setup, recorded);
   if (params.has("rollout_rs")) {
     rejections(params, setup, "unsloth_zoo",
                of_rollout ? prepass::Pair::Update : prepass::Pair::Mismatch);

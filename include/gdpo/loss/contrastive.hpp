@@ -94,9 +94,9 @@ struct ContrastiveLoss {
   /// Computes loss and metrics and, if `gradient` is given, dloss/dlogp of every token.
   ///
   /// - `exec`: seq, simd or parallel(executor); all give the same bits.
-  /// - `batch`: padded, of rank 3, or packed. It may not have `weights`, `row_weights` or
-  ///   `segments`, which are of tokens and rows: pre-passes that mask (Reach::Mask) serve this
-  ///   loss, those that weigh the surrogate do not. Without old_logp every S is 0.
+  /// - `batch`: padded, of rank 3, or packed. It may not have `weights`, `row_weights`,
+  ///   `level_log_weights` or `segments`: pre-passes that mask (Reach::Mask) serve this loss, those
+  ///   that weigh the surrogate or the ratio do not. Without old_logp every S is 0.
   /// - `groups`: groups_of, by_offsets or by_id over the rows of the batch, of any sizes.
   /// - `normalizer`: count(batch, groups), summed over the micro-batches and ranks of the step. Its
   ///   `given` divides the groups, its other counts the KL terms.
@@ -198,6 +198,8 @@ struct ContrastiveLoss {
         "or Reach::Kl");
     refuse(static_cast<bool>(batch.row_weights), "batch.row_weights",
            "none: the loss is no sum over rows that could be weighed");
+    refuse(static_cast<bool>(batch.level_log_weights), "batch.level_log_weights",
+           "none: the mean log ratio of a row takes no weights");
     refuse(static_cast<bool>(batch.segments), "batch.segments", "none: a row has one log ratio");
   }
   static void check_given(const char* function, const Normalizer& n, index_t groups) {
