@@ -133,19 +133,23 @@ class LossOfLogitsAs final : public LossOfLogits<Exec> {
  public:
   explicit LossOfLogitsAs(const Loss& loss) : loss_(loss) {}
 
-  bool of_segment() const override { return decltype(Loss::level)::of_segment; }
+  /// A loss whose KL terms have aggregates of their own takes the same way.
+  static constexpr bool reads_first =
+      decltype(Loss::level)::of_segment || own_aggregates_v<std::decay_t<decltype(Loss::kl)>>;
+  bool of_segment() const override { return reads_first; }
   void bind(const char* function, const TokenBatch<float>& batch,
             const Normalizer& normalizer) override {
     batch_ = &batch, normalizer_ = &normalizer;
     checked_.emplace(function, loss_, batch, normalizer, no_gradient_);
-    check_seen(function, checked_->over(), normalizer, count_rows(batch, checked_->layout()));
+    check_all_seen(function, loss_, checked_->over(), normalizer,
+                   count_rows(batch, checked_->layout()));
   }
   void reserve(LogitWorker& worker) const override {
     checked_->reserve(worker.scratch);
     worker.sequence = -1;
   }
   float slope(LogitWorker& worker, index_t i) const override {
-    if constexpr (decltype(Loss::level)::of_segment) {
+    if constexpr (reads_first) {
       return (void)worker, (void)i, 0.0f;
     } else {
       const TokenLayout& layout = checked_->layout();

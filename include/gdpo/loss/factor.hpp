@@ -16,6 +16,9 @@ GDPO_DECLARED(reads_tag);
 GDPO_DECLARED(reads_row_advantage);
 GDPO_DECLARED(ratio_only);
 GDPO_DECLARED(general_rows);
+// For surrogates too: value and derivatives are 0 whatever the token holds, so that a loss needs no
+// advantages.
+GDPO_DECLARED(adds_nothing);
 // One of several that is chosen at run time; `visit` calls a function with it (any_surrogate.hpp).
 GDPO_DECLARED(is_chosen);
 /// Throws invalid_input unless `least` is at most `most`, two bounds of a ratio by their names.
@@ -35,6 +38,15 @@ GDPO_INLINE V both_slopes(const S& surrogate, const Term<V>& term) {
     return term.d_log_ratio;
   } else {
     return term.d_log_ratio + term.d_logp;
+  }
+}
+/// Whether a surrogate, or the chosen one of several, adds nothing to a loss.
+template <class S>
+GDPO_INLINE bool adds_nothing(const S& surrogate) {
+  if constexpr (is_chosen_v<S>) {
+    return surrogate.visit([](const auto& chosen) { return adds_nothing(chosen); });
+  } else {
+    return (void)surrogate, adds_nothing_v<S>;
   }
 }
 }  // namespace detail
@@ -143,6 +155,29 @@ struct ClippedRatio {
     term.low = both(t.advantage < zero, below);
     term.high = both(t.advantage > zero, above);
     term.outside = either(below, above);
+  }
+};
+
+/// A gate by a teacher: sigmoid(gate_beta (teacher_logp - logp)), which is above 1/2 where the
+/// teacher holds the token for more probable than the policy does.
+///
+/// On a KL term against the teacher it is SDAR (ms-swift compute_sdar_loss, whose gate_beta is 5).
+/// Where teacher_logp - logp is NaN the gate is 1, and a term against the teacher is NaN.
+struct TeacherGate {
+  double gate_beta = 5;  ///< How steep the gate is, per nat; at least 0. 0: 1/2 everywhere.
+  static constexpr bool reads_teacher = true;  ///< It reads `Token::teacher_logp`.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("gate_beta", s.gate_beta, at_least(0), "how steep the teacher's gate is, per nat");
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::exp_parts;
+    const V one = constant<V>(1.0), gap = t.teacher_logp - t.logp;
+    const V x = math::mul(constant<V>(-gate_beta), gap);
+    return math::select(math::is_nan(x), one, one / (one + exp_parts(x).exp));
   }
 };
 

@@ -1,7 +1,9 @@
 #pragma once
 // KL terms: estimators of the divergence from another policy, and rules for their gradient.
 #include <gdpo/core/declares.hpp>
+#include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/map.hpp>
+#include <gdpo/tokens/normalizer.hpp>
 
 namespace gdpo {
 /// The other policy of a KL term, with which it compares the policy being trained.
@@ -109,6 +111,19 @@ struct K3 {
   }
 };
 
+/// The estimate -d = other - logp of the forward KL, KL(other || policy); its derivative is -1.
+///
+/// The value is unbiased on tokens that the other policy sampled, and K1 with the sign changed on
+/// the policy's own. Its gradient is that of the likelihood: it makes the tokens more probable,
+/// each as much as the next, so a factor says which (factor::TeacherGate; ms-swift's SDAR).
+struct ForwardK1 {
+  template <class V>
+  GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
+    const V one = math::constant<V>(1.0), x = a.other_minus_logp;
+    return {x, -one, x - one};
+  }
+};
+
 /// What a gradient rule sees of one token.
 template <class V>
 struct GradientArgs {
@@ -117,6 +132,7 @@ struct GradientArgs {
   V d;                   ///< logp - other in nats, not clamped.
   V ratio;               ///< The level's ratio.
   mask_t<V> bounded;     ///< Whether one of the clamps, `Kl::input` or `Kl::output`, holds.
+  V token_log_ratio;     ///< logp - old_logp of the token itself, in nats; 0 without old_logp.
 };
 
 /// Gradient rule: d_logp, the derivative of the value. It is 0 where a clamp holds.
@@ -190,6 +206,36 @@ struct ImportanceWeighted {
   }
 };
 
+/// Gradient rule: w d, the derivative of K2 times the detached weight w = min(r, max_weight), where
+/// r = e^(logp - old_logp) is the token's own ratio. The value is the estimate as it is.
+///
+/// OpenRLHF has this rule (compute_approx_kl with unbiased_gradient; its is_weight_clip is 10). The
+/// old policy sampled the tokens, and w corrects for that, as far as the bound lets it: with
+/// infinity the mean of w d grad logp over tokens of the old policy is the gradient of the reverse
+/// KL. Neither the value, nor the clamps, nor the level or its map enter the gradient. Without
+/// old_logp w is 1, and the rule is StraightThroughK2. Where r is NaN, so is the gradient.
+struct ImportanceWeightedK2 {
+  double max_weight = 10;  ///< Upper bound of the weight, more than 0; infinity: off.
+  static constexpr bool logp_only = true;  ///< d_log_ratio is always 0.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("max_weight", s.max_weight, more_than(0).or_infinity(),
+          "upper bound of the detached weight of importance_weighted_k2");
+  }
+  /// The estimate with w d for its derivative.
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
+    using math::exp_parts;
+    const V r = exp_parts(a.token_log_ratio).exp, most = math::constant<V>(max_weight);
+    const V w = math::select(r > most, most, r);
+    return {a.estimate.value, math::constant<V>(0.0), math::mul(w, a.d)};
+  }
+};
+
+/// In the place of a KL term's own aggregate: the term is divided as the rest of the loss.
+struct SameAggregate {};
+
 }  // namespace kl
 
 namespace detail {
@@ -237,20 +283,40 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 /// (tokens/aggregate.hpp) and w' the token's number in `TokenBatch::kl_weights`, or 1 without that
 /// array. `LossMetrics::kl_bounded` counts the tokens where a clamp holds.
 ///
-/// `Estimator` is kl::K1, kl::Abs, kl::K2, kl::K3 or a type with the same contract; `Gradient` is
-/// kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted or a type with the
-/// same contract.
-template <class Estimator = kl::K3, class Gradient = kl::Direct>
+/// `Estimator` is kl::K1, kl::Abs, kl::K2, kl::K3, kl::ForwardK1 or a type with the same contract;
+/// `Gradient` is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted,
+/// kl::ImportanceWeightedK2 or a type with the same contract.
+///
+/// **Factors of the term.** `Factor` is a list of detached factors (loss/factor.hpp). Their product
+/// multiplies w' of this term: value and gradient, but not `LossMetrics::kl`, which measures the
+/// estimate. Where the product is 0 or not finite the term is dropped at that token, and one that
+/// is not finite is counted in `NonFiniteInputs::weights`.
+///
+///     Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>{1, Against::Teacher}
+///
+/// **An aggregate of the term.** With a type of aggregate for `Aggregate`, the term is divided by
+/// its own: W'_i, which this aggregate and `TokenBatch::row_weights` give, stands for W_i. This is
+/// for trainers that average the surrogate in one way and the KL in another. `with_aggregate` makes
+/// such a term of one without. Every row then has the KL term times W'_i / W_i, in double; where
+/// W_i is 0 and W'_i is not, the surrogate alone adds nothing. A loss call checks the count that
+/// each aggregate divides by. Types without one have no code for it.
+template <class Estimator = kl::K3, class Gradient = kl::Direct, class Factor = Factors<>,
+          class Aggregate = kl::SameAggregate>
 struct Kl {
   static_assert(detail::is_estimator_v<Estimator>,
-                "a KL estimator is kl::K1, kl::Abs, kl::K2, kl::K3, or needs: template <class V> "
-                "gdpo::kl::Estimate<V> "
+                "a KL estimator is kl::K1, kl::Abs, kl::K2, kl::K3, kl::ForwardK1, or needs: "
+                "template <class V> gdpo::kl::Estimate<V> "
                 "operator()(const gdpo::kl::EstimateArgs<V>&) const");
   static_assert(
       detail::is_gradient_rule_v<Gradient>,
       "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, "
-      "kl::ImportanceWeighted, or "
+      "kl::ImportanceWeighted, kl::ImportanceWeightedK2, or "
       "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
+  static_assert(detail::is_factors_v<Factor>,
+                "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
+  static_assert(is_aggregate_v<Aggregate> || std::is_same_v<Aggregate, kl::SameAggregate>,
+                "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const; that of "
+                "the loss: gdpo::kl::SameAggregate");
   /// Coefficient, at least 0. With 0 the term is off, and the log-probs of the other policy are
   /// neither needed nor read.
   double beta = 0.04;
@@ -259,7 +325,10 @@ struct Kl {
   /// are off by default. verl and ms-swift clamp x to +-20 and the value to +-10. K3 reaches a
   /// value of 10 at x = 2.6 and at x = -11, so it has no gradient beyond these.
   Bounds input{};
-  Bounds output{};  ///< Bounds of the value, in nats. They are off by default.
+  Bounds output{};        ///< Bounds of the value, in nats. They are off by default.
+  Gradient gradient{};    ///< The rule for the gradient, with its settings.
+  Factor factor{};        ///< Detached factors of this term.
+  Aggregate aggregate{};  ///< What the term is divided by, if not as the rest of the loss.
 
   /// The term at one token, without beta. `Term::outside` says whether a clamp holds.
   template <class V>
@@ -281,13 +350,26 @@ struct Kl {
   /// not look at the input itself. With ImportanceWeighted it must look, because a tiny ratio can
   /// make a huge value ordinary again.
   static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
+  /// Whether the term has factors of its own: when compiled, and at run time.
+  static constexpr bool has_own_factors = !std::is_same_v<Factor, Factors<>>;
+  GDPO_INLINE static constexpr bool is_weighed() { return has_own_factors; }
+  /// Whether one of these reads the mean advantage of the row.
+  static constexpr bool reads_row_advantage = detail::reads_row_advantage_v<Factor>;
+  /// Calls f with the list of factors.
+  GDPO_CALLS_ANY
+  template <class F>
+  GDPO_INLINE decltype(auto) with_factors(const F& f) const {
+    return f(factor);
+  }
   /// Whether the term is against the reference policy and has no clamps.
   GDPO_INLINE bool is_plain() const {
     return against == Against::Ref && detail::is_off(input) && detail::is_off(output);
   }
   /// The same term, if is_plain(), with constants in place of these settings. The compiler then
   /// drops the clamps and the choice of the policy from the loop over tokens.
-  GDPO_INLINE Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
+  GDPO_INLINE Kl as_plain() const {
+    return {beta, Against::Ref, {}, {}, gradient, factor, aggregate};
+  }
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
@@ -295,6 +377,9 @@ struct Kl {
     field("against", s.against, "the other policy");
     field("input", s.input, "bounds of other - logp, in nats");
     field("output", s.output, "bounds of the value, in nats");
+    field("", s.gradient);
+    field("", s.factor);
+    field("aggregate", s.aggregate, "what the term is divided by");
   }
 
  private:
@@ -318,9 +403,13 @@ struct Kl {
       e.value_plus_d_logp = math::select(bounded, value.value, e.value_plus_d_logp);
       e.value = value.value;
     }
-    const kl::GradientArgs<V> a{
-        {e.value, e.d_logp, e.value_plus_d_logp}, output_held, d, t.ratio, bounded};
-    Term<V> term = detail::term_by<folded, V>(Gradient{}, a);
+    const kl::GradientArgs<V> a{{e.value, e.d_logp, e.value_plus_d_logp},
+                                output_held,
+                                d,
+                                t.ratio,
+                                bounded,
+                                t.token_log_ratio};
+    Term<V> term = detail::term_by<folded, V>(gradient, a);
     term.outside = bounded;
     return term;
   }
@@ -332,6 +421,9 @@ struct Kl {
 /// log-probs it reads, and
 ///
 ///     template <class V> Term<V> operator()(const Token<V>&) const;  // without beta
+///
+/// It may have a member `aggregate` of its own, as Kl does. Factors of its own need the three
+/// members of Kl that tell of them: has_own_factors, is_weighed() and with_factors(f).
 template <class P, class = void>
 constexpr bool is_kl_v = false;
 template <class P>
@@ -340,9 +432,24 @@ constexpr bool is_kl_v<
     detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
 
 namespace detail {
-// A KL term may declare shows_infinite; it means what it means in Kl.
+// A KL term may declare shows_infinite and has_own_factors; they mean what they mean in Kl.
 GDPO_DECLARED(shows_infinite);
+GDPO_DECLARED(has_own_factors);
+/// Whether a KL term has an aggregate of its own.
+template <class Kl, class = void>
+constexpr bool has_aggregate_v = false;
+template <class Kl>
+constexpr bool has_aggregate_v<Kl, std::void_t<decltype(std::declval<const Kl&>().aggregate)>> =
+    is_aggregate_v<std::decay_t<decltype(std::declval<const Kl&>().aggregate)>>;
 }  // namespace detail
+
+/// The same KL term with an aggregate of its own: `with_aggregate(gdpo::Kl<>{0.04},
+/// gdpo::aggregate::token_mean())`. It replaces the one that the term has.
+template <class Estimator, class Gradient, class Factor, class Known, class Aggregate>
+constexpr Kl<Estimator, Gradient, Factor, Aggregate> with_aggregate(
+    const Kl<Estimator, Gradient, Factor, Known>& kl, const Aggregate& aggregate) {
+  return {kl.beta, kl.against, kl.input, kl.output, kl.gradient, kl.factor, aggregate};
+}
 
 /// A list of KL terms, each with its own beta, whose values and gradients add up. `Kls<>` has none.
 ///
@@ -355,6 +462,8 @@ template <>
 struct Kls<> {
   /// It is true, because there is no term that reads an input.
   static constexpr bool shows_infinite = true;
+  /// No term has factors.
+  static constexpr bool has_own_factors = false, reads_row_advantage = false;
 };
 /// At least one KL term.
 template <class First, class... Rest>
@@ -362,6 +471,12 @@ struct Kls<First, Rest...> {
   /// True if each of the terms declares it.
   static constexpr bool shows_infinite =
       detail::shows_infinite_v<First> && Kls<Rest...>::shows_infinite;
+  /// True if one of the terms declares it.
+  static constexpr bool has_own_factors =
+      detail::has_own_factors_v<First> || Kls<Rest...>::has_own_factors;
+  /// True if a factor of one of the terms declares it.
+  static constexpr bool reads_row_advantage =
+      detail::reads_row_advantage_v<First> || Kls<Rest...>::reads_row_advantage;
   static_assert(is_kl_v<First>,
                 "a KL term needs: beta, against, template <class V> Term<V> operator()(const "
                 "gdpo::Token<V>&) const");
@@ -396,6 +511,52 @@ GDPO_INLINE constexpr void for_each_kl(Kl& kl, const F& f) {
     for_each_kl(kl.first, f);
     for_each_kl(kl.rest, f);
   }
+}
+
+/// How many terms `Kl` is, which is one term or a list of them.
+template <class Kl>
+constexpr int number_of_kls = 1;
+template <class... Terms>
+constexpr int number_of_kls<Kls<Terms...>> = static_cast<int>(sizeof...(Terms));
+/// Whether one of them has an aggregate of its own.
+template <class Kl>
+constexpr bool own_aggregates_v = has_aggregate_v<Kl>;
+template <class... Terms>
+constexpr bool own_aggregates_v<Kls<Terms...>> = (has_aggregate_v<Terms> || ...);
+/// Calls f with the aggregate of each term that is on and has its own.
+GDPO_CALLS_ANY
+template <class Kl, class F>
+GDPO_INLINE void for_each_own_aggregate(const Kl& kl, const F& f) {
+  if constexpr (own_aggregates_v<Kl>) {
+    for_each_kl(kl, [&f](const auto& term) {
+      if constexpr (has_aggregate_v<std::decay_t<decltype(term)>>) {
+        if (term.beta != 0) f(term.aggregate);
+      }
+    });
+  } else {
+    (void)kl, (void)f;
+  }
+}
+
+/// Whether one of the terms that are on has factors of its own.
+template <class Kl>
+GDPO_INLINE bool any_weighed(const Kl& kl) {
+  bool any = false;
+  if constexpr (has_own_factors_v<Kl>) {
+    for_each_kl(kl, [&any](const auto& term) {
+      if constexpr (has_own_factors_v<std::decay_t<decltype(term)>>)
+        any = any || (term.beta != 0 && term.is_weighed());
+    });
+  } else {
+    (void)kl;
+  }
+  return any;
+}
+/// The product of a term's own factors at a token.
+template <class Kl, class V>
+GDPO_INLINE V own_factor(const Kl& kl, const Token<V>& t) {
+  return kl.with_factors([&t](const auto& factors)
+                             GDPO_INLINE_LAMBDA { return product(factors, t); });
 }
 
 }  // namespace detail

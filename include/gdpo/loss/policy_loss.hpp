@@ -16,7 +16,8 @@ GDPO_BEGIN_NAMESPACE
 ///                (f_it w_it surrogate_it + sum over KL terms k of beta_k w'_it kl_k,it)
 ///
 /// W_i is the weight of the row (`aggregate` and `TokenBatch::row_weights`), f the product of the
-/// factors, w and w' are `TokenBatch::weights` and `kl_weights`; f, w and w' are detached. Each
+/// factors, w and w' are `TokenBatch::weights` and `kl_weights`; f, w and w' are detached. A KL
+/// term may have factors and an aggregate of its own (Kl), for which w' and W_i stand here too. Each
 /// term has a derivative by the level's log ratio and one by the token's own logp (Term). The
 /// gradient is
 ///
@@ -169,7 +170,7 @@ LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& bat
   Normalizer seen;
   seen.tokens = total.tokens, seen.rows = static_cast<double>(total.rows);
   seen.non_empty_rows = static_cast<double>(total.rows - total.empty_rows);
-  detail::check_seen("gdpo::PolicyLoss", call.over(), normalizer, seen);
+  detail::check_all_seen("gdpo::PolicyLoss", loss, call.over(), normalizer, seen);
   return detail::loss_result<decltype(Loss::metrics)>(total, normalizer,
                                                       detail::traits_of(loss, batch, call.reads()));
 }

@@ -11,7 +11,8 @@ GDPO_BEGIN_NAMESPACE
 ///     template <class V> Term<V> operator()(const Token<V>&) const;
 ///
 /// A surrogate whose `d_logp` is always 0 may declare `static constexpr bool ratio_only = true`,
-/// which saves an addition. It may also declare the flags of loss/factor.hpp and check its settings
+/// which saves an addition. One that is always 0 declares `adds_nothing`: a loss then needs no
+/// advantages. It may also declare the flags of loss/factor.hpp and check its settings
 /// in `void check(const char* function) const`.
 namespace surrogate {
 
@@ -112,6 +113,19 @@ struct Reinforce {
     const V value = math::select(is_zero(t.advantage), zero,
                                  math::mul(-t.advantage, t.logp));  // 0 times -infinity is NaN
     return {value, zero, -t.advantage};
+  }
+};
+
+/// No surrogate: value and derivatives are exactly 0, whatever the token holds.
+///
+/// For losses that are KL terms alone, such as ms_swift::sdar_loss. Such a loss needs no advantages.
+struct None {
+  static constexpr bool ratio_only = true;    ///< d_logp is 0.
+  static constexpr bool adds_nothing = true;  ///< No advantages are needed.
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>&) const {
+    const V zero = math::constant<V>(0.0);
+    return {zero, zero, zero};
   }
 };
 

@@ -2,6 +2,7 @@
 // The driver of losses over tokens: it checks what all of them are given, cuts the rows into units
 // for any number of workers, and runs a loss on each row. The policy loss and the value loss say
 // what a row computes and tallies.
+#include <gdpo/core/declares.hpp>
 #include <gdpo/core/exec.hpp>
 #include <gdpo/tokens/check_counts.hpp>
 #include <gdpo/tokens/token_span.hpp>
@@ -36,6 +37,9 @@ class TokenWorkspace {
 };
 
 namespace detail {
+
+// A row of a loss may declare that it weighs rows anew; see RowDriver::run.
+GDPO_DECLARED(weighs_rows);
 
 /// A row with its weight.
 template <class S>
@@ -104,6 +108,7 @@ class RowDriver {
   ///     bad_weights()                            the counter of read()
   ///     operator()(weighed, gradient, memory)    computes a row and its gradient, every position
   ///     add(span, weighed, sums, memory)         adds what that has returned to the tally
+  ///     weighs_rows, weigh(weighed, args, given) if it has the first and that is true: weighs a row
   template <class Row, class Exec, class Loss, class Tally>
   Tally run(const Exec& exec, const Loss& loss, TokenWorkspace<S, Tally>& workspace) const {
     constexpr index_t most_units = 128;
@@ -155,7 +160,11 @@ class RowDriver {
   void run_unit(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
     for (index_t i = first; i < last; ++i) {
       const RowSpan span = layout_(i);
-      const WeighedRow<S> weighed = read(i, memory, row.bad_weights());
+      WeighedRow<S> weighed = read(i, memory, row.bad_weights());
+      if constexpr (weighs_rows_v<Row>) {
+        row.weigh(weighed, AggregateArgs{{weighed.tokens, layout_.width}, normalizer_},
+                  batch_.row_weights ? batch_.row_weights(i) : 1.0);
+      }
       if (i + 1 < last) prefetch_mask(layout_(i + 1));
       const View<S, 1> out = gradient_ ? gradient_.row(i, span.begin, span.length) : View<S, 1>{};
       const bool in_place = out && gradient_.contiguous();

@@ -253,7 +253,11 @@ class LossOfLogitsAs final : public LossOfLogits<Device, T, U> {
  public:
   explicit LossOfLogitsAs(const Loss& loss) : loss_(loss) {}
 
-  bool of_segment() const override { return decltype(Loss::level)::of_segment; }
+  /// A loss whose KL terms have aggregates of their own takes the same way.
+  static constexpr bool reads_first =
+      decltype(Loss::level)::of_segment ||
+      gdpo::detail::own_aggregates_v<std::decay_t<decltype(Loss::kl)>>;
+  bool of_segment() const override { return reads_first; }
   gdpo::detail::TokenReads check(const char* function, const TokenBatch<float>& batch,
                                  const gdpo::detail::TokenLayout& layout,
                                  const DeviceNormalizer& normalizer) const override {
@@ -261,7 +265,7 @@ class LossOfLogitsAs final : public LossOfLogits<Device, T, U> {
   }
   void visit(const Device& device, const gdpo::detail::TokenLayout& layout,
              const DeviceNormalizer& normalizer, const RowsOfLogits<T, U>& rows) const override {
-    if constexpr (!decltype(Loss::level)::of_segment) {
+    if constexpr (!reads_first) {
       using Kernel = LogitsLossKernel<Loss, T, U>;
       device.launch(blocks_of(device.tuning(), layout.rows), threads_for(layout.width), 0,
                     TokenWeightKernel<Loss>{loss_, rows.batch, normalizer, rows.weights});

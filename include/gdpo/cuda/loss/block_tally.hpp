@@ -132,11 +132,11 @@ struct ThreadTotals {
 /// results (1 or 0) are NaN because of any input of the segment.
 struct NonFiniteScan {
   int count = 0, first = INT_MAX;
-  int surrogate = 0, kl = 0, kl_loss = 0, unused = 0;
+  int surrogate = 0, kl = 0, kl_loss = 0, gradient = 0;
 
   GDPO_INLINE void add(const NonFiniteScan& o) {
     count += o.count, first = o.first < first ? o.first : first;
-    surrogate |= o.surrogate, kl |= o.kl, kl_loss |= o.kl_loss;
+    surrogate |= o.surrogate, kl |= o.kl, kl_loss |= o.kl_loss, gradient |= o.gradient;
   }
 };
 

@@ -47,8 +47,12 @@ gdpo::detail::TokenReads check_call(const char* function, const Loss& loss,
                                     const DeviceNormalizer& normalizer) {
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
   if (const Normalizer* const known = normalizer.known()) {
-    gdpo::detail::check_step_counts(function, gdpo::detail::over_of(loss.aggregate), *known,
-                                    batch.prepared, layout, static_cast<bool>(batch.mask));
+    const auto check = [&](const auto& aggregate) {
+      gdpo::detail::check_step_counts(function, gdpo::detail::over_of(aggregate), *known,
+                                      batch.prepared, layout, static_cast<bool>(batch.mask));
+    };
+    check(loss.aggregate);
+    gdpo::detail::for_each_own_aggregate(loss.kl, check);
   }
   return reads;
 }

@@ -63,6 +63,7 @@ class LossKernel {
   using Terms = gdpo::detail::TokenTerms<C, Loss>;
   using Kls = typename Terms::Kls;
   using Metrics = typename Terms::Metrics;
+  using Parts = typename Terms::Parts;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
   /// Tokens whose sum is taken in C before it is added to a double.
   static constexpr int summed = std::is_same_v<C, float> ? quad_size : 1;
@@ -89,7 +90,8 @@ class LossKernel {
   struct Row {
     RowSpan span{};
     int tokens = 0, completion = 0, first = 0;
-    double weight = 0;     ///< W_i
+    double weight = 0;     ///< W_i, or what Parts has in its place
+    Parts parts;           ///< of the surrogate and the KL terms
     double advantage = 0;  ///< of the row; 0 where its tokens have advantages of their own
     Moments advantages;    ///< of the advantages of its tokens
     C row_advantage{};     ///< mean of the advantages of its tokens
@@ -151,13 +153,21 @@ class LossKernel {
       if (math::not_finite(weight))
         gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
       Row& row = state.row;
+      if constexpr (Terms::own_aggregates) {
+        const Normalizer divisor = normalizer();
+        weight =
+            row.parts.set(loss.kl, weight, AggregateArgs{{counted.tokens, batch.width}, divisor},
+                          batch.row_weights ? batch.row_weights(i) : 1.0,
+                          [&] { gdpo::detail::note(state.tally.non_finite.weights, i, -1); });
+      }
       row.span = span;
       row.tokens = counted.tokens, row.completion = counted.completion, row.first = counted.first;
       row.weight = weight, row.counts = weight != 0;
       row.advantage = advantage, row.advantages = advantages;
       row.row_advantage = static_cast<C>(advantages.mean);
       state.sums = RowSums{};
-      state.sums.advantage = !batch.token_advantages && !math::is_zero(static_cast<C>(advantage));
+      state.sums.advantage = !batch.token_advantages &&
+                             (!batch.advantages || !math::is_zero(static_cast<C>(advantage)));
     });
   }
 
@@ -187,10 +197,11 @@ class LossKernel {
     block.each([&](int thread) {
       if (thread != 0) return;
       RowSums& sums = state.sums;
-      Terms::finish(loss.kl, static_cast<bool>(batch.kl_weights), sums);
+      Terms::finish(loss.kl, row.parts, static_cast<bool>(batch.kl_weights), sums);
       Tally& tally = state.tally;
       if (row.counts) {
-        tally.policy_loss += math::mul(row.weight, sums.sum[of_metric<&LossMetrics::surrogate>]);
+        if (row.parts.surrogate())
+          tally.policy_loss += math::mul(row.weight, sums.sum[of_metric<&LossMetrics::surrogate>]);
         tally.kl_loss += math::mul(row.weight, sums.kl_loss);
       }
       tally.tokens += static_cast<double>(row.tokens);
@@ -266,17 +277,17 @@ class LossKernel {
       Accumulated mine;
       typename Terms::Ranges ranges;
       typename Terms::Sums of_some;
-      for_each_quad(block, row, begin, end, thread,
-                    [&](auto& quad, int j, bool valid, Token<C>& x) {
-                      if (j % summed == 0) of_some = {};
-                      const auto slopes = terms(quad, of_segment, valid, x, of_some, ranges);
-                      if constexpr (!Terms::shares) {
-                        quad.write(gradient, j,
-                                   static_cast<S>(Terms::template gradient<Shape>(
-                                       slopes, valid, static_cast<C>(row.weight))));
-                      }
-                      if (j % summed == summed - 1) mine.add(of_some);
-                    });
+      for_each_quad(
+          block, row, begin, end, thread, [&](auto& quad, int j, bool valid, Token<C>& x) {
+            if (j % summed == 0) of_some = {};
+            const auto slopes = terms(quad, row.parts, of_segment, valid, x, of_some, ranges);
+            if constexpr (!Terms::shares) {
+              quad.write(gradient, j,
+                         static_cast<S>(Terms::template gradient<Shape>(
+                             slopes, valid, static_cast<C>(row.weight))));
+            }
+            if (j % summed == summed - 1) mine.add(of_some);
+          });
       mine.take(ranges);
       return mine;
     });
@@ -319,10 +330,11 @@ class LossKernel {
 
   /// Adds the terms of one token to `sums` and `ranges` and returns its derivatives.
   template <class TokenQuad>
-  GDPO_INLINE typename Terms::Slopes terms(const TokenQuad& quad, const SegmentRatio& of_segment,
-                                           bool valid, Token<C>& x, typename Terms::Sums& sums,
+  GDPO_INLINE typename Terms::Slopes terms(const TokenQuad& quad, const Parts& parts,
+                                           const SegmentRatio& of_segment, bool valid, Token<C>& x,
+                                           typename Terms::Sums& sums,
                                            typename Terms::Ranges& ranges) const {
-    return Terms::template of_token<Shape, S>(loss, of_segment, quad.from(), valid, x, sums,
+    return Terms::template of_token<Shape, S>(loss, parts, of_segment, quad.from(), valid, x, sums,
                                               ranges);
   }
 
@@ -338,7 +350,7 @@ class LossKernel {
       for_each_quad(
           block, row, begin, end, thread, [&](auto& quad, int j, bool valid, Token<C>& x) {
             const Mapped<C> mapped = loss.level.map(x);
-            const auto own = terms(quad, of_segment, valid, x, sums, ranges);
+            const auto own = terms(quad, row.parts, of_segment, valid, x, sums, ranges);
             const C slope = Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid,
                                                    static_cast<C>(row.weight));
             quad.write(gradient, j, static_cast<S>(slope));
@@ -368,9 +380,10 @@ class LossKernel {
             mine.first = t < mine.first ? t : mine.first;
           };
           const auto nan_flags =
-              Terms::scan_non_finite(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
+              Terms::scan_non_finite(loss.level, loss.surrogate, loss.kl, loss.factor, row.parts,
+                                     of_segment, token, x, see);
           mine.surrogate |= nan_flags.surrogate, mine.kl |= nan_flags.kl,
-              mine.kl_loss |= nan_flags.kl_loss;
+              mine.kl_loss |= nan_flags.kl_loss, mine.gradient |= nan_flags.gradient;
         }
         return mine;
       });
@@ -386,7 +399,7 @@ class LossKernel {
       if (found.kl) state.sums.sum[of_metric<&LossMetrics::kl>] = math::nan();
       if (found.kl_loss) state.sums.kl_loss = math::nan();
     });
-    return found.surrogate || found.kl_loss;
+    return found.gradient != 0;
   }
 
   /// Writes NaN into the gradient of the tokens whose own inputs make it NaN.
@@ -399,8 +412,9 @@ class LossKernel {
         const auto token = token_at(row, t);
         Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
         const auto ignore = [](NonFinite NonFiniteInputs::*) {};
-        if (!Terms::scan_non_finite(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore)
-                 .gradient())
+        if (!Terms::scan_non_finite(loss.level, loss.surrogate, loss.kl, loss.factor, row.parts,
+                                    of_segment, token, x, ignore)
+                 .gradient)
           continue;
         gradient.at(gradient.first(row.span.row, row.span.begin), t) = math::nan<S>();
       }

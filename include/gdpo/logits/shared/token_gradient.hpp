@@ -17,19 +17,22 @@ GDPO_DEVICE inline float token_gradient(const Loss& loss, const Source& source, 
   static_assert(!decltype(Loss::level)::of_segment,
                 "the gradient of a token needs its whole segment");
   using Terms = TokenTerms<float, decltype(with_metrics<metrics::None>(loss))>;
+  static_assert(!Terms::own_aggregates, "the weights of its row are more than one number");
+  const typename Terms::Parts whole{};
   if (weight == 0) return 0;  // the row is dropped, whatever its inputs are
   typename Terms::Sums sums;
   typename Terms::Ranges ranges;
   const SegmentRatio no_segment{};
-  const auto slopes =
-      Terms::template of_token<General, float>(loss, no_segment, source, true, x, sums, ranges);
+  const auto slopes = Terms::template of_token<General, float>(loss, whole, no_segment, source,
+                                                               true, x, sums, ranges);
   const float gradient =
       Terms::template gradient<General>(slopes, true, static_cast<float>(weight));
   // As in the loss call, an input that is not finite makes the gradient NaN if the loss reads it.
   // The formulas may lose a NaN on the way, so the inputs are checked.
-  const auto non_finite = Terms::scan_non_finite(loss.level, loss.kl, loss.factor, no_segment,
-                                                 source, x, [](NonFinite NonFiniteInputs::*) {});
-  return non_finite.gradient() ? math::nan<float>() : gradient;
+  const auto non_finite =
+      Terms::scan_non_finite(loss.level, loss.surrogate, loss.kl, loss.factor, whole, no_segment,
+                             source, x, [](NonFinite NonFiniteInputs::*) {});
+  return non_finite.gradient ? math::nan<float>() : gradient;
 }
 
 }  // namespace detail

@@ -92,22 +92,35 @@ class RowLoss {
 
   NonFinite& bad_weights() { return tally_.non_finite.weights; }
 
+  /// Some KL term has an aggregate of its own: RowDriver calls weigh() before it computes a row.
+  static constexpr bool weighs_rows = Terms::own_aggregates;
+  /// Puts the weight that the gradient is multiplied by in the place of W_i. `given` is what
+  /// TokenBatch::row_weights multiplies weights by.
+  void weigh(WeighedRow<S>& weighed, const AggregateArgs& args, double given) {
+    weighed.weight = parts_.set(kls_, weighed.weight, args, given,
+                                [&] { note(bad_weights(), weighed.row.row, -1); });
+  }
+
   /// Computes one row and adds its loss. Every position of `gradient` is written, with exactly 0
   /// where the mask is 0. Returns the sums of the row, not yet multiplied by its weight.
   RowSums operator()(const WeighedRow<S>& weighed, S* gradient, RowMemory<S>& memory) {
     const TokenRow<S>& row = weighed.row;
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     RowSums sums;
-    sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
+    sums.advantage =
+        !row.advantages && (!batch_.advantages || !math::is_zero(static_cast<C>(row.advantage)));
     const TokenSpan<S> span{row, gradient, shares ? memory.tokens.data() : nullptr};
     for (index_t first = 0; first < row.length;) {
       const index_t end = row.segment_end(first);
       segment(span, first, end, weighed.weight, sums);
       first = end;
     }
-    Terms::finish(kls_, row.kl_weights, sums);
+    Terms::finish(kls_, parts_, row.kl_weights, sums);
     if (weighed.counts()) {
-      tally_.policy_loss += math::mul(weighed.weight, sums.sum[of_metric<&LossMetrics::surrogate>]);
+      if (parts_.surrogate()) {
+        tally_.policy_loss +=
+            math::mul(weighed.weight, sums.sum[of_metric<&LossMetrics::surrogate>]);
+      }
       tally_.kl_loss += math::mul(weighed.weight, sums.kl_loss);
     }
     return sums;
@@ -272,7 +285,7 @@ class RowLoss {
             terms<Shape>(s, first, last, of_segment, weight, sums);
           });
     });
-    const auto block_totals = totals(span.row, sums);
+    const auto block_totals = totals(kls_, span.row, sums);
     block_totals.add_to(row_sums);
     shared += block_totals.sum[Terms::shared];
     const bool all_finite =
@@ -322,6 +335,7 @@ class RowLoss {
     const Surrogate surrogate = surrogate_;
     const Kls kls = Terms::template of_shape<Shape>(kls_);
     const Factors factors = factors_;
+    const typename Terms::Parts row_parts = parts_;
     const SegmentRatio segment_ratio = of_segment;
     const TokenSpan<S> local = span;
     const V w = math::constant<V>(weight), advantage = math::constant<V>(span.row.advantage),
@@ -351,9 +365,9 @@ class RowLoss {
         Token<V> x;
         Reader::template load<Shape>(x, local.row, token, valid, advantage, row_advantage);
         if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (token - local.origin));
-        const auto slopes = Terms::template add<Shape>(surrogate, kls, factors, segment_ratio,
-                                                       RowTokens<V, S>{local.row, token}, valid, x,
-                                                       level.map(x), local_sums[k], ranges);
+        const auto slopes = Terms::template add<Shape>(
+            surrogate, kls, factors, row_parts, segment_ratio, RowTokens<V, S>{local.row, token},
+            valid, x, level.map(x), local_sums[k], ranges);
         if constexpr (shares) {
           L::store(local.scratch + token, slopes.d_logp);
         } else {
@@ -380,7 +394,8 @@ class RowLoss {
   template <int q>
   static constexpr bool of_entropies = metric::list[q].where == metric::WithEntropies;
   /// Adds the lanes of every sum of a block.
-  static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
+  static typename Terms::Totals totals(const Kls& kls, const TokenRow<S>& row,
+                                       const Sums (&sums)[registers]) {
     typename Terms::Totals t;
     const auto add_sum = [&](auto q) {
       if constexpr (Terms::template adds_v<General, q>)
@@ -393,7 +408,7 @@ class RowLoss {
     with_places<token_sums>([&](auto... q) { (add_sum(q), ...); });
     with_places<token_counts>([&](auto... k) { (add_count(k), ...); });
     t.sum[Terms::inputs] = total_of(sums, Terms::inputs);
-    if (several_kl || (has_kl && row.kl_weights))
+    if (several_kl || (has_kl && row.kl_weights) || any_weighed(kls))
       t.sum[Terms::kl_loss] = total_of(sums, Terms::kl_loss);
     if constexpr (shares) t.sum[Terms::shared] = total_of(sums, Terms::shared);
     if (row.advantages) t.count[Terms::advantages] = total_count(sums, Terms::advantages);
@@ -427,13 +442,13 @@ class RowLoss {
       Token<C> x;
       TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
                                                 row_advantage_);
-      const auto nan_flags =
-          OneToken::scan_non_finite(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
-                                    NoteAt{tally_.non_finite, row.row, t});
+      const auto nan_flags = OneToken::scan_non_finite(level_, surrogate_, kls_, factors_, parts_,
+                                                       of_segment, RowTokens<C, S>{row, t}, x,
+                                                       NoteAt{tally_.non_finite, row.row, t});
       if (nan_flags.surrogate) sums.sum[of_metric<&LossMetrics::surrogate>] = math::nan();
       if (nan_flags.kl) sums.sum[of_metric<&LossMetrics::kl>] = math::nan();
       if (nan_flags.kl_loss) sums.kl_loss = math::nan();
-      if (!nan_flags.gradient()) continue;
+      if (!nan_flags.gradient) continue;
       if constexpr (shares) {
         shared = span.scratch[t] = math::nan();
       } else {
@@ -458,6 +473,7 @@ class RowLoss {
   const TokenBatch<S>& batch_;
   Tally& tally_;
   C row_advantage_{};
+  typename Terms::Parts parts_;
   Ranges ranges_;
 };
 

@@ -46,8 +46,11 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
     reads.ref = reads.ref || kl.against == Against::Ref;
     reads.rollout = reads.rollout || kl.against == Against::Rollout;
     reads.teacher = reads.teacher || kl.against == Against::Teacher;
+    if constexpr (has_own_factors_v<std::decay_t<decltype(kl)>>)
+      kl.with_factors([&reads](const auto& factors) { add_reads(reads, factors); });
   });
   check_width(function, loss.aggregate, layout);
+  for_each_own_aggregate(loss.kl, [&](const auto& own) { check_width(function, own, layout); });
   if (!decltype(Loss::level)::of_segment && batch.level_log_weights) {
     fail(function, "batch.level_log_weights", "an array, at level::Token",
          "none: they weigh the ratio of a segment; at level::Token weights do (Reach::Surrogate)");
@@ -65,6 +68,7 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   need(reads.teacher, batch.teacher_logp, "batch.teacher_logp",
        "the teacher's log-probs, which this loss reads");
   need(reads.tags, batch.tags, "batch.tags", "one tag a token, which this loss reads");
+  if (!batch.advantages && !batch.token_advantages && adds_nothing(loss.surrogate)) return reads;
   if (!batch.advantages == !batch.token_advantages) {
     fail(function, "batch.advantages, batch.token_advantages",
          batch.advantages ? "both" : "neither",

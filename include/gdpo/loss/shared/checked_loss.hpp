@@ -12,6 +12,28 @@ using LossWorkspace = TokenWorkspace<S, detail::Tally>;
 
 namespace detail {
 
+/// Checks the counts that the KL terms' own aggregates divide by, as RowDriver checks that of the
+/// loss's.
+template <class S, class Loss>
+void check_own_counts(const char* function, const Loss& loss, const TokenBatch<S>& batch,
+                      const TokenLayout& layout, const Normalizer& normalizer) {
+  for_each_own_aggregate(loss.kl, [&](const auto& own) {
+    check_step_counts(function, over_of(own), normalizer, batch.prepared, layout,
+                      static_cast<bool>(batch.mask));
+    const char* nothing = divides_by_nothing(own, normalizer);
+    if (nothing && count_rows(batch, layout).tokens > 0) fail_without_count(function, nothing);
+  });
+}
+/// Throws if one of the counts that divided a loss is less than what the call has seen. `over` is
+/// that of the loss's aggregate.
+template <class Loss>
+void check_all_seen(const char* function, const Loss& loss, index_t over, const Normalizer& n,
+                    const Normalizer& seen) {
+  check_seen(function, over, n, seen);
+  for_each_own_aggregate(loss.kl,
+                         [&](const auto& own) { check_seen(function, over_of(own), n, seen); });
+}
+
 /// A call of a policy loss whose arguments the constructor checks.
 template <class S, class Loss>
 class CheckedLoss : public RowDriver<S, std::remove_const_t<decltype(Loss::aggregate)>> {
@@ -27,7 +49,9 @@ class CheckedLoss : public RowDriver<S, std::remove_const_t<decltype(Loss::aggre
   CheckedLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
               const TokenLayout& layout, const Normalizer& normalizer, const TokenOut<S>& gradient)
       : Driver(function, loss.aggregate, batch, layout, check_loss(function, loss, batch, layout),
-               normalizer, gradient) {}
+               normalizer, gradient) {
+    check_own_counts(function, loss, batch, layout, normalizer);
+  }
 };
 
 }  // namespace detail

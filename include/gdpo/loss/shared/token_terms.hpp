@@ -4,6 +4,7 @@
 #include <gdpo/loss/kl.hpp>
 #include <gdpo/loss/level.hpp>
 #include <gdpo/loss/shared/loss_tally.hpp>
+#include <gdpo/loss/shared/row_parts.hpp>
 #include <gdpo/loss/shared/row_shape.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -93,9 +94,12 @@ struct TokenTerms {
   // Several KL terms are added times their betas, token by token. One term is added without, and
   // its beta multiplies the sum of the row (finish).
   static constexpr bool several_kl = is_several_v<Kls>;
-  static constexpr bool reads_row_advantage = reads_row_advantage_v<Surrogate> ||
-                                              reads_row_advantage_v<Factors> ||
-                                              reads_row_advantage_v<decltype(Level::map)>;
+  // Some KL term has an aggregate of its own.
+  static constexpr bool own_aggregates = own_aggregates_v<Kls>;
+  using Parts = RowParts<Kls>;
+  static constexpr bool reads_row_advantage =
+      reads_row_advantage_v<Surrogate> || reads_row_advantage_v<Kls> ||
+      reads_row_advantage_v<Factors> || reads_row_advantage_v<decltype(Level::map)>;
 
   /// The derivatives of a token's loss: by the level's log ratio, and by the token's own logp with
   /// that ratio held fixed.
@@ -186,14 +190,17 @@ struct TokenTerms {
     }
   };
   /// Completes the sums of a row after its last token. `kl_weights` says that the batch has them.
-  GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
+  GDPO_INLINE static void finish(const Kls& kls, const Parts& parts, bool kl_weights,
+                                 RowSums& row) {
     if constexpr (!several_kl) {
-      if (!kl_weights) row.kl_loss = row.sum[of_metric<&M::kl>];
+      if (!kl_weights && !any_weighed(kls)) row.kl_loss = row.sum[of_metric<&M::kl>];
       for_each_kl(kls, [&](const auto& kl) {
-        row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss);
+        const double beta = beta_of(kl, parts, 0);
+        row.kl_loss = beta == 0 ? 0.0 : math::mul(beta, row.kl_loss);
       });
     }
-    row.sum[of_metric<&M::loss>] = row.sum[of_metric<&M::surrogate>] + row.kl_loss;
+    row.sum[of_metric<&M::loss>] =
+        (parts.surrogate() ? row.sum[of_metric<&M::surrogate>] : 0.0) + row.kl_loss;
     row.sum[of_metric<&M::clip_fraction>] =
         row.sum[of_metric<&M::clip_fraction_low>] + row.sum[of_metric<&M::clip_fraction_high>];
   }
@@ -231,13 +238,35 @@ struct TokenTerms {
     return own.exp;
   }
 
+  /// The coefficient of KL term number k in a row: beta, times the share of a term that has an
+  /// aggregate of its own.
+  template <class Kl>
+  GDPO_INLINE static double beta_of(const Kl& kl, const Parts& parts, int k) {
+    if constexpr (own_aggregates) {
+      return math::mul(kl.beta, parts.of_kl[k]);
+    } else {
+      return (void)parts, (void)k, kl.beta;
+    }
+  }
+  /// What multiplies a KL term at the tokens, besides its beta: `given` says that anything does.
+  struct KlWeight {
+    bool given;
+    V w;       ///< 1 unless it is given.
+    Mask off;  ///< Where w is 0 or not finite, so that the term is dropped.
+    GDPO_INLINE KlWeight(bool is_given, const V& weight)
+        : given(is_given),
+          w(weight),
+          off(math::either(math::not_finite(weight), math::is_zero(weight))) {}
+  };
+
   /// Adds the terms of one V of tokens to the sums, and returns the derivatives of their loss
   /// before the row's weight. x.log_ratio is set here, and x.ratio at levels of segments; the other
   /// members are set before.
   template <class Shape, class From>
   GDPO_INLINE static Slopes add(const Surrogate& surrogate, const Kls& kls, const Factors& factors,
-                                const SegmentRatio& of_segment, const From& from, const Mask& valid,
-                                Token<V>& x, const Mapped<V>& mapped, Sums& sums, Ranges& ranges) {
+                                const Parts& parts, const SegmentRatio& of_segment,
+                                const From& from, const Mask& valid, Token<V>& x,
+                                const Mapped<V>& mapped, Sums& sums, Ranges& ranges) {
     using math::both, math::constant, math::either, math::fma, math::mul, math::select;
     const V zero = constant<V>(0.0);
     if constexpr (Level::of_segment) {
@@ -262,15 +291,21 @@ struct TokenTerms {
     }
     add_where<Shape>(valid, value, sums.sum[of_metric<&M::surrogate>]);
     V loss = value;
+    if constexpr (own_aggregates) {
+      if (!parts.surrogate()) loss = d_log_ratio = d_logp = zero;
+    }
     if constexpr (has_kl && Shape::with_kl) {
       const bool given = !Shape::plain && from.has_kl_weights();
       const V wk = given ? from.kl_weights() : constant<V>(1.0);
       if (given) sums.sum[inputs] = sums.sum[inputs] + select(valid, wk, zero);
-      const Mask off = either(math::not_finite(wk), math::is_zero(wk));
+      const KlWeight of_batch(given, wk);
       bool first = true;
+      int k_at = 0;
       for_each_kl(kls, [&](const auto& kl) GDPO_INLINE_LAMBDA {
+        using Kl = std::decay_t<decltype(kl)>;
+        const int at = k_at++;
         if (!Shape::plain && kl.beta == 0) return;
-        constexpr bool folded = own_ratio && has_own_ratio_v<std::decay_t<decltype(kl)>, Token<V>>;
+        constexpr bool folded = own_ratio && has_own_ratio_v<Kl, Token<V>>;
         const Term<V> k = term_by<folded, V>(kl, x);
         if (first) {
           // Not add_where: g++ masks the last addition of k.value, so the selection is free.
@@ -281,19 +316,31 @@ struct TokenTerms {
           }
         }
         first = false;
-        const V beta = constant<V>(kl.beta), c = given ? mul(wk, beta) : beta;
+        const double in_row = beta_of(kl, parts, at);
+        if (own_aggregates && in_row == 0) return;
+        KlWeight weight = of_batch;
+        if constexpr (has_own_factors_v<Kl> && !Shape::plain) {
+          if (kl.is_weighed()) {
+            const V f = own_factor(kl, x);
+            sums.sum[inputs] = sums.sum[inputs] + select(valid, f, zero);
+            weight = KlWeight(true, given ? mul(wk, f) : f);
+          }
+        }
+        const bool weighed = weight.given;
+        const V beta = constant<V>(in_row), c = weighed ? mul(weight.w, beta) : beta;
         V of_kls = mul(c, k.value);
         const auto add = [&](V& to, const V& term) GDPO_INLINE_LAMBDA {
           const V sum = fma(c, term, to);
-          to = given ? select(off, to, sum) : sum;
+          to = weighed ? select(weight.off, to, sum) : sum;
         };
         if constexpr (!folded) add(d_log_ratio, k.d_log_ratio);
         add(own_ratio ? d_log_ratio : d_logp, k.d_logp);
-        if (given) of_kls = select(off, zero, of_kls);
+        if (weighed) of_kls = select(weight.off, zero, of_kls);
         if (several_kl) {
           add_where<Shape>(valid, of_kls, sums.sum[kl_loss]);
-        } else if (given) {
-          add_where<Shape>(valid, V(select(off, zero, mul(wk, k.value))), sums.sum[kl_loss]);
+        } else if (weighed) {
+          add_where<Shape>(valid, V(select(weight.off, zero, mul(weight.w, k.value))),
+                           sums.sum[kl_loss]);
         }
         if constexpr (Metrics::everything) loss = loss + of_kls;
       });
@@ -352,9 +399,9 @@ struct TokenTerms {
   /// own() and then add() of one token. At a level of segments without metrics nothing reads the
   /// token's own ratio, so own() is left out. `loss` has these policies and any metrics.
   template <class Shape, class S, class AnyLoss, class From>
-  GDPO_INLINE static Slopes of_token(const AnyLoss& loss, const SegmentRatio& of_segment,
-                                     const From& from, const Mask& valid, Token<V>& x, Sums& sums,
-                                     Ranges& ranges) {
+  GDPO_INLINE static Slopes of_token(const AnyLoss& loss, const Parts& parts,
+                                     const SegmentRatio& of_segment, const From& from,
+                                     const Mask& valid, Token<V>& x, Sums& sums, Ranges& ranges) {
     const Mapped<V> mapped = loss.level.map(x);
     if constexpr (!Level::of_segment || Metrics::means) {
       const V ratio = own<S>(mapped.log_ratio, valid, x, sums, ranges);
@@ -362,8 +409,8 @@ struct TokenTerms {
     } else {
       sums.sum[inputs] = sums.sum[inputs] + x.token_log_ratio;
     }
-    return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from,
-                      valid, x, mapped, sums, ranges);
+    return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, parts, of_segment,
+                      from, valid, x, mapped, sums, ranges);
   }
 
   /// dloss/dlogp from what add() returned, at a level whose tokens share no derivative.
@@ -388,8 +435,7 @@ struct TokenTerms {
 
   /// Which results of a token are NaN because of its inputs.
   struct NanFlags {
-    bool surrogate = false, kl = false, kl_loss = false;
-    GDPO_INLINE bool gradient() const { return surrogate || kl_loss; }
+    bool surrogate = false, kl = false, kl_loss = false, gradient = false;
   };
   /// Looks at the inputs of one valid token, where V is a number. Calls see(member of
   /// NonFiniteInputs) for every input that is not finite, and returns which results have to be NaN
@@ -399,10 +445,10 @@ struct TokenTerms {
   /// lost on its way through them.
   GDPO_CALLS_ANY
   template <class From, class See>
-  GDPO_INLINE static NanFlags scan_non_finite(const Level& level, const Kls& kls,
-                                              const Factors& factors,
-                                              const SegmentRatio& of_segment, const From& from,
-                                              Token<V>& x, const See& see) {
+  GDPO_INLINE static NanFlags scan_non_finite(const Level& level, const Surrogate& surrogate,
+                                              const Kls& kls, const Factors& factors,
+                                              const Parts& parts, const SegmentRatio& of_segment,
+                                              const From& from, Token<V>& x, const See& see) {
     static_assert(L::width == 1, "a token at a time");
     using math::is_nan, math::not_finite;
     const auto check = [&](V value, NonFinite NonFiniteInputs::*counter) {
@@ -425,21 +471,31 @@ struct TokenTerms {
     };
     NanFlags nan_flags;
     const V w = weight(weight_of<General>(factors, from, x));
-    nan_flags.surrogate =
-        w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
-                      (Level::of_segment && is_nan(of_segment.log_ratio)));
+    nan_flags.surrogate = w != V(0) && !adds_nothing(surrogate) &&
+                          (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
+                           (Level::of_segment && is_nan(of_segment.log_ratio)));
     const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weights()) : V(1);
     if (Level::of_segment && from.has_level_log_weights())
       check(from.level_log_weights(), &NonFiniteInputs::weights);
     bool first = true;
+    int k_at = 0;
     for_each_kl(kls, [&](const auto& kl) {
+      const double in_row = beta_of(kl, parts, k_at++);
       if (kl.beta == 0) return;
+      V of_term = wk;
+      if constexpr (has_own_factors_v<std::decay_t<decltype(kl)>>) {
+        if (kl.is_weighed()) {
+          const V f = weight(own_factor(kl, x));
+          of_term = f == V(0) ? f : math::mul(wk, f);
+        }
+      }
       if (is_nan(x.logp - other_logp(kl.against, x))) {
         if (first) nan_flags.kl = true;
-        if (wk != V(0)) nan_flags.kl_loss = true;
+        if (of_term != V(0) && in_row != 0) nan_flags.kl_loss = true;
       }
       first = false;
     });
+    nan_flags.gradient = (nan_flags.surrogate && parts.surrogate()) || nan_flags.kl_loss;
     return nan_flags;
   }
 
