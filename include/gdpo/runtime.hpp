@@ -285,18 +285,30 @@ using AnyLossAt =
 
 namespace detail {
 /// The KL term as an AnyKl, whose estimator and gradient are members.
-template <class Estimator, class Gradient>
-constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
+template <class Estimator, class Gradient, class Factor>
+constexpr AnyKl any_kl(const Kl<Estimator, Gradient, Factor>& kl) {
+  using gdpo::kl::ImportanceWeightedK2;
+  using Gate = Factors<factor::TeacherGate>;
+  static_assert(std::is_same_v<Factor, Factors<>> || std::is_same_v<Factor, Gate>,
+                "AnyKl has no such factor (loss/any_kl.hpp)");
   constexpr KlEstimator estimator = std::is_same_v<Estimator, gdpo::kl::K1>    ? KlEstimator::K1
                                     : std::is_same_v<Estimator, gdpo::kl::Abs> ? KlEstimator::Abs
                                     : std::is_same_v<Estimator, gdpo::kl::K2>  ? KlEstimator::K2
-                                                                               : KlEstimator::K3;
+                                    : std::is_same_v<Estimator, gdpo::kl::ForwardK1>
+                                        ? KlEstimator::ForwardK1
+                                        : KlEstimator::K3;
   constexpr KlGradient gradient =
       std::is_same_v<Gradient, gdpo::kl::StraightThroughK2>    ? KlGradient::StraightThroughK2
       : std::is_same_v<Gradient, gdpo::kl::ScoreFunction>      ? KlGradient::ScoreFunction
       : std::is_same_v<Gradient, gdpo::kl::ImportanceWeighted> ? KlGradient::ImportanceWeighted
+      : std::is_same_v<Gradient, ImportanceWeightedK2>         ? KlGradient::ImportanceWeightedK2
                                                                : KlGradient::Direct;
-  return {kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
+  AnyKl any{kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
+  if constexpr (std::is_same_v<Gradient, ImportanceWeightedK2>)
+    any.max_weight = kl.gradient.max_weight;
+  if constexpr (std::is_same_v<Factor, Gate>)
+    any.factor = KlFactor::TeacherGate, any.gate_beta = kl.factor.first.gate_beta;
+  return any;
 }
 /// The KL term of a loss by name is one already.
 constexpr const AnyKl& any_kl(const AnyKl& kl) { return kl; }

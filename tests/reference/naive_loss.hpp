@@ -190,7 +190,18 @@ struct PositiveReinforce {
   }
   Clips clips(real r, real a) const { return clip().clips(r, a); }
 };
-using Surrogate = std::variant<Ratio, Reinforce, Soft, Clipped, PositiveReinforce>;
+/// No surrogate.
+struct None {
+  static constexpr const char* name = "None";
+  template <class Self, class F>
+  static void settings(Self&, const F&) {}
+  template <class N>
+  N operator()(const Token<N>&, const N&) const {
+    return N(0);
+  }
+  Clips clips(real, real) const { return {}; }
+};
+using Surrogate = std::variant<Ratio, Reinforce, Soft, Clipped, PositiveReinforce, None>;
 
 /// What a factor may read; all of it is detached.
 struct FactorArgs {
@@ -263,8 +274,16 @@ using Factor = std::variant<NoFactor, ClippedRatio, SignedRatio, Gamma>;
 enum class Level { Token, Sequence, SequenceToken };
 enum class Map { None, Clamp, TrustRegion };
 enum class Statistic { Mean, Sum };
-enum class Estimator { K1, Abs, K2, K3 };
-enum class Rule { Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted };
+enum class Estimator { K1, Abs, K2, K3, ForwardK1 };
+enum class Rule {
+  Direct,
+  StraightThroughK2,
+  ScoreFunction,
+  ImportanceWeighted,
+  ImportanceWeightedK2
+};
+constexpr int estimators = 5, rules = 5;
+enum class KlFactor { None, TeacherGate };
 enum class Against { Ref, Old, Teacher, Rollout };
 enum class Aggregate {
   SeqMeanTokenMean,
@@ -278,20 +297,37 @@ enum class Over { Tokens, Rows, NonEmptyRows, Given };
 struct Bounds {
   double lo = -off, hi = off;
 };
+/// What sums over tokens are divided by.
+struct Division {
+  Aggregate aggregate = Aggregate::SeqMeanTokenMean;
+  Over over = Over::Rows;
+  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 100;
+  bool padded_width = false;  // where constant is 0: the padded width in its place
+};
 struct Kl {
   Estimator estimator = Estimator::K3;
   Rule rule = Rule::Direct;
   double beta = 0.04;
   Against against = Against::Ref;
   Bounds input, output;
+  double max_weight = 10;
+  KlFactor factor = KlFactor::None;
+  double gate_beta = 5;
+  bool has_own = false;  // an aggregate of the term itself
+  Division own;
   template <class Self, class F>
   static void settings(Self& s, const F& f) {
+    f("max_weight", s.max_weight), f("factor", s.factor), f("gate_beta", s.gate_beta);
+    f("aggregate.mode", s.own.aggregate), f("aggregate.over", s.own.over);
+    f("aggregate.count_eps", s.own.count_eps), f("aggregate.scale", s.own.scale);
+    f("aggregate.row_count_eps", s.own.row_count_eps), f("aggregate.constant", s.own.constant);
+    f("aggregate.padded_width", s.own.padded_width);
     f("estimator", s.estimator), f("gradient", s.rule), f("beta", s.beta), f("against", s.against);
     f("input.lo", s.input.lo), f("input.hi", s.input.hi);
     f("output.lo", s.output.lo), f("output.hi", s.output.hi);
   }
 };
-struct Settings {
+struct Settings : Division {
   Level level = Level::Token;
   Map map = Map::None;
   Bounds map_bounds{-20, 20};            // of Map::Clamp
@@ -303,10 +339,6 @@ struct Settings {
   Factor detached;  // a factor of the library
   std::vector<Kl> kl;
   std::function<real(const FactorArgs&)> factor;  // one of a test's own
-  Aggregate aggregate = Aggregate::SeqMeanTokenMean;
-  Over over = Over::Rows;
-  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 100;
-  bool padded_width = false;  // where constant is 0: the padded width in its place
 };
 /// Calls f(name, member) for the settings of the level, named as in the library.
 template <class S, class F>
@@ -381,18 +413,49 @@ N kl(const Kl& s, const Token<N>& t, const N& ratio) {
                   : t.has_old                     ? N(t.old)
                                                   : detach(t.logp);
   const N d = t.logp - other, x = clamp(other - t.logp, s.input.lo, s.input.hi), e = N(0) - x;
-  const N estimate = s.estimator == Estimator::K1    ? e
-                     : s.estimator == Estimator::Abs ? abs(e)
-                     : s.estimator == Estimator::K2  ? N(0.5L) * e * e
-                                                     : exp_less_line(x);
+  const N estimate = s.estimator == Estimator::K1          ? e
+                     : s.estimator == Estimator::Abs       ? abs(e)
+                     : s.estimator == Estimator::K2        ? N(0.5L) * e * e
+                     : s.estimator == Estimator::ForwardK1 ? x
+                                                           : exp_less_line(x);
   const N value = clamp(estimate, s.output.lo, s.output.hi);
   if (s.rule == Rule::ScoreFunction)
     return clamp(estimate * exp(t.logp - detach(t.logp)), s.output.lo, s.output.hi);
   if (s.rule == Rule::ImportanceWeighted) return ratio * value;
-  if (s.rule == Rule::StraightThroughK2)
-    return detach(value) + (N(0.5L) * d * d - detach(N(0.5L) * d * d));
+  const N k2 = N(0.5L) * d * d;
+  if (s.rule == Rule::StraightThroughK2) return detach(value) + (k2 - detach(k2));
+  if (s.rule == Rule::ImportanceWeightedK2) {
+    const real w = std::exp(number(token_log_ratio(t)));
+    return detach(value) +
+           N(w > s.max_weight ? static_cast<real>(s.max_weight) : w) * (k2 - detach(k2));
+  }
   return value;
 }
+
+/// The detached factor of a term itself.
+template <class N>
+real kl_factor(const Kl& s, const Token<N>& t) {
+  if (s.factor == KlFactor::None) return 1;
+  return 1 / (1 + std::exp(-s.gate_beta * (t.teacher - number(t.logp))));
+}
+
+/// The weights of a row: that of the loss's aggregate, and those of the KL terms.
+struct RowWeight {
+  real of_loss = 0;
+  std::vector<real> of_kl;
+  bool own = false;  // some KL term has an aggregate of its own
+  /// The one that metrics of the loss are relative to: the first that is not 0.
+  real unit() const {
+    for (const real w : of_kl)
+      if (of_loss == 0 && w != 0) return w;
+    return of_loss;
+  }
+  real largest() const {
+    real most = std::fabs(of_loss);
+    for (const real w : of_kl) most = std::fmax(most, std::fabs(w));
+    return most;
+  }
+};
 
 /// Sums over the valid tokens of a segment, of a row or of the batch.
 struct Sums {
@@ -416,11 +479,12 @@ struct Sums {
 
 inline bool is_outside(const Bounds& bounds, real x) { return x < bounds.lo || x > bounds.hi; }
 
-/// The loss of one segment (at level Token: of one token), times W, the weight of its row. It adds
+/// The loss of one segment (at level Token: of one token), times the weights of its row. It adds
 /// the segment's metrics to `sums` unless that is null.
 template <class N>
-N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
+N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, const RowWeight& row,
                Sums* sums = nullptr) {
+  const real W = row.of_loss, unit = row.unit();
   const real n = static_cast<real>(tokens.size());
   N of_segment(0);
   real raw = 0, log_weights = 0;  // detached; they join the log ratio behind the bounds
@@ -453,15 +517,22 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
     w *= std::visit([&](const auto& chosen) { return chosen(args); }, s.detached);
     if (!std::isfinite(w)) w = 0;
     const real wk = std::isfinite(t.kl_weight) ? t.kl_weight : 0;
-    N surrogate_term(0), kl_terms(0);
+    N surrogate_term(0), kl_terms(0);  // the latter times the weights of the row
+    real kl_of_token = 0;
     if (w != 0) surrogate_term = N(w) * surrogate(s, t, ratio);
     total = total + N(W) * surrogate_term;
     bool first = true;
     real first_kl = 0;
-    for (const Kl& k : s.kl) {
+    for (std::size_t at = 0; at < s.kl.size(); ++at) {
+      const Kl& k = s.kl[at];
       if (k.beta == 0) continue;
       const N term = kl(k, t, ratio);
-      if (wk != 0) kl_terms = kl_terms + N(k.beta) * (N(wk) * term);
+      const real weight = wk * kl_factor(k, t), Wk = row.of_kl[at];
+      if (weight != 0 && std::isfinite(weight)) {
+        const N of_token = N(k.beta) * (N(weight) * term);
+        if (Wk != 0) kl_terms = kl_terms + N(Wk) * of_token;
+        kl_of_token += number(of_token) * (row.own && unit != 0 ? Wk / unit : 1);
+      }
       if (first) first_kl = number(term);  // without beta and the token's weight
       if (first && sums) {
         const real other = k.against == Against::Ref       ? t.ref
@@ -470,25 +541,26 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                            : t.has_old                     ? t.old
                                                            : number(t.logp);
         const real x = other - number(t.logp), e = -clamp(x, k.input.lo, k.input.hi);
-        const real value = k.estimator == Estimator::K1    ? e
-                           : k.estimator == Estimator::Abs ? std::fabs(e)
-                           : k.estimator == Estimator::K2  ? e * e / 2
-                                                           : exp_less_line(-e);
+        const real value = k.estimator == Estimator::K1          ? e
+                           : k.estimator == Estimator::Abs       ? std::fabs(e)
+                           : k.estimator == Estimator::K2        ? e * e / 2
+                           : k.estimator == Estimator::ForwardK1 ? -e
+                                                                 : exp_less_line(-e);
         sums->kl_bounded +=
             x < k.input.lo || x > k.input.hi || value < k.output.lo || value > k.output.hi;
       }
       first = false;
     }
-    total = total + N(W) * kl_terms;
+    total = total + kl_terms;
     if (!sums) continue;
     sums->policy += W * number(surrogate_term);
-    sums->kl += W * number(kl_terms);
+    sums->kl += number(kl_terms);
     sums->magnitude +=
-        std::fabs(W) * (std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms)));
+        std::fabs(W) * std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms));
     sums->largest = std::fmax(sums->largest, std::fabs(number(surrogate_term)));
     sums->surrogate += number(surrogate_term);
     sums->first_kl += first_kl;
-    sums->token_loss += number(surrogate_term) + number(kl_terms);
+    sums->token_loss += (row.own && W == 0 && unit != 0 ? 0 : number(surrogate_term)) + kl_of_token;
     sums->k1 -= number(own);
     sums->k3 += exp_less_line(number(own));
     sums->ratio += number(ratio);
@@ -513,7 +585,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
   return total;
 }
 
-inline real row_weight(const Settings& s, const Data& data, const Counts& n, int row, int tokens) {
+inline real row_weight(const Division& s, const Data& data, const Counts& n, int row, int tokens) {
   const double counts[] = {n.tokens, n.rows, n.non_empty_rows, n.given};
   const real count = static_cast<real>(counts[static_cast<int>(s.over)]) + s.count_eps,
              given = data.row_weights.empty()
@@ -533,6 +605,21 @@ inline real row_weight(const Settings& s, const Data& data, const Counts& n, int
     default:
       return given * s.scale;
   }
+}
+
+/// The weights of a row in a loss; 0 in place of one that is not finite.
+inline RowWeight weights_of(const Settings& s, const Data& data, const Counts& n, int row,
+                            int tokens) {
+  const auto finite = [](real w) { return std::isfinite(w) ? w : 0; };
+  RowWeight weight;
+  weight.of_loss = finite(row_weight(s, data, n, row, tokens));
+  for (const Kl& k : s.kl) {
+    weight.own = weight.own || k.has_own;
+    weight.of_kl.push_back(!k.has_own    ? weight.of_loss
+                           : k.beta != 0 ? finite(row_weight(k.own, data, n, row, tokens))
+                                         : 0);
+  }
+  return weight;
 }
 
 /// The positions of the tokens of each segment of a row: runs of equal ids among the valid tokens.
@@ -589,8 +676,7 @@ void for_each_segment(const Settings& s, const Data& data, const Counts& n, cons
     const std::vector<std::vector<int>> all = segments(s, data, i);
     int tokens = 0;
     for (const auto& segment : all) tokens += static_cast<int>(segment.size());
-    real W = row_weight(s, data, n, i, tokens);
-    if (!std::isfinite(W)) W = 0;
+    const RowWeight W = weights_of(s, data, n, i, tokens);
     for (const auto& segment : all) visit(i, segment, W);
   }
 }
@@ -598,10 +684,10 @@ void for_each_segment(const Settings& s, const Data& data, const Counts& n, cons
 inline Result loss(const Settings& s, const Data& data, const Counts& n) {
   Result r;
   r.gradient.assign(data.logp.size(), 0);
-  for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, real W) {
+  for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, const RowWeight& W) {
     std::vector<Token<Dual>> tokens = tokens_of<Dual>(data, row, segment);
     segment_loss(s, tokens, W, &r.sums);
-    for (std::size_t k = 0; k < segment.size() && W != 0; ++k) {
+    for (std::size_t k = 0; k < segment.size() && W.largest() != 0; ++k) {
       tokens[k].logp.d = 1;
       r.gradient[data.at(row, segment[k])] = segment_loss(s, tokens, W).d;
       tokens[k].logp.d = 0;
@@ -619,7 +705,7 @@ inline Result loss(const Settings& s, const Data& data) { return loss(s, data, c
 inline std::vector<real> differences(const Settings& s, const Data& data, const Counts& n, real h,
                                      real margin) {
   std::vector<real> gradient(data.logp.size(), 0);
-  for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, real W) {
+  for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, const RowWeight& W) {
     std::vector<Token<Moved>> tokens = tokens_of<Moved>(data, row, segment);
     for (std::size_t k = 0; k < segment.size(); ++k) {
       Moved& x = tokens[k].logp;
@@ -736,6 +822,9 @@ inline std::vector<Named> named() {
   Settings verl_sapo =
       clamped(bounded_kl(settings_of(Soft{}, 0, mean, Over::NonEmptyRows), ends, cut));
   verl_sapo.row_count_eps = 1e-8;
+  Settings sdar = with_kl(settings_of(None{}, 1, token_mean, tokens), Estimator::ForwardK1,
+                          Rule::Direct, Against::Teacher);
+  sdar.kl[0].factor = KlFactor::TeacherGate;
   const Settings prime_rl = with_kl(settings_of(unclipped, 2e-3, token_mean, given), Estimator::K2,
                                     Rule::Direct, Against::Rollout);
   const Settings dppo = clamped(bounded_kl(cispo(0, 3, 0, token_mean, tokens), ends, cut));
@@ -788,6 +877,7 @@ inline std::vector<Named> named() {
       {"ms_swift::megatron_bnpo", swift(token_mean, given)},
       {"ms_swift::fipo", swift(token_mean, given)},
       {"ms_swift::sapo", bounded_kl(settings_of(Soft{}, 0.04, mean), ends, cut)},
+      {"ms_swift::sdar", sdar},
       {"open_instruct::dapo",
        bounded_kl(settings_of(Ratio{0.2, 0.272}, 0.05, token_mean, given), {-40, 40}, none)},
       {"open_instruct::cispo",

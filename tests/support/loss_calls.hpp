@@ -323,8 +323,8 @@ void set_term(Kl& to, const Settings& s, std::size_t k) {
       to, [&](const auto& f) { naive_loss::Kl::settings(s.kl[k], f); }, to_library);
 }
 inline void set_kl(gdpo::Kls<>&, const Settings&, std::size_t) {}
-template <class E, class R>
-void set_kl(gdpo::Kl<E, R>& to, const Settings& s, std::size_t k = 0) {
+template <class E, class R, class F, class A>
+void set_kl(gdpo::Kl<E, R, F, A>& to, const Settings& s, std::size_t k = 0) {
   set_term(to, s, k);
 }
 template <class First, class... Rest>
@@ -401,15 +401,18 @@ inline void read_kl(naive_loss::Kl& to, const gdpo::AnyKl& kl) {
   for_each_setting(
       kl, [&to](const auto& f) { naive_loss::Kl::settings(to, f); }, to_oracle);
 }
-template <class Estimator>
-void read_kl(naive_loss::Kl& to, const gdpo::Kl<Estimator, gdpo::kl::Direct>& kl) {
+template <class Estimator, class Factor>
+void read_kl(naive_loss::Kl& to, const gdpo::Kl<Estimator, gdpo::kl::Direct, Factor>& kl) {
   using E = naive_loss::Estimator;
+  to.factor = std::is_same_v<Factor, gdpo::Factors<>> ? naive_loss::KlFactor::None
+                                                      : naive_loss::KlFactor::TeacherGate;
   for_each_setting(
       kl, [&to](const auto& f) { naive_loss::Kl::settings(to, f); }, to_oracle);
-  to.estimator = std::is_same_v<Estimator, gdpo::kl::K1>    ? E::K1
-                 : std::is_same_v<Estimator, gdpo::kl::Abs> ? E::Abs
-                 : std::is_same_v<Estimator, gdpo::kl::K2>  ? E::K2
-                                                            : E::K3;
+  to.estimator = std::is_same_v<Estimator, gdpo::kl::K1>          ? E::K1
+                 : std::is_same_v<Estimator, gdpo::kl::Abs>       ? E::Abs
+                 : std::is_same_v<Estimator, gdpo::kl::K2>        ? E::K2
+                 : std::is_same_v<Estimator, gdpo::kl::ForwardK1> ? E::ForwardK1
+                                                                  : E::K3;
 }
 inline void read_kl(naive_loss::Kl& to, const gdpo::Kls<>&) { to.beta = 0; }
 }  // namespace detail

@@ -74,6 +74,16 @@ void random_factor(Random& random, Settings& s, const std::tuple<F...>*) {
     random_of<F...>(random, s.detached);
 }
 
+void random_division(Random& random, naive_loss::Division& s) {
+  s.aggregate = static_cast<naive_loss::Aggregate>(random.below(5));
+  s.over = static_cast<naive_loss::Over>(random.below(4));
+  s.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
+  s.scale = random.pick({1.0, 1.0, 4.0, 0.125});
+  s.row_count_eps = random.pick({0.0, 1e-8, 0.5});
+  s.padded_width = random.chance(0.3);
+  s.constant = s.padded_width ? 0 : random.pick({1.0, 64.0, 8192.0});
+}
+
 }  // namespace
 
 void random_settings(Random& random, Settings& s) {
@@ -91,16 +101,12 @@ void random_settings(Random& random, Settings& s) {
     const naive_loss::Kl types = kl;
     for_each_setting(
         term, [&kl](const auto& f) { naive_loss::Kl::settings(kl, f); }, to_oracle);
-    kl.estimator = types.estimator, kl.rule = types.rule;
+    kl.estimator = types.estimator, kl.rule = types.rule, kl.factor = types.factor;
     if (kl.beta == 0) kl.beta = 1;  // 0 is off
   }
-  s.aggregate = static_cast<naive_loss::Aggregate>(random.below(5));
-  s.over = static_cast<naive_loss::Over>(random.below(4));
-  s.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
-  s.scale = random.pick({1.0, 1.0, 4.0, 0.125});
-  s.row_count_eps = random.pick({0.0, 1e-8, 0.5});
-  s.padded_width = random.chance(0.3);
-  s.constant = s.padded_width ? 0 : random.pick({1.0, 64.0, 8192.0});
+  random_division(random, s);
+  for (naive_loss::Kl& kl : s.kl)
+    if (kl.has_own) random_division(random, kl.own);
 }
 
 std::string describe(const Settings& s) {

@@ -35,7 +35,9 @@ naive_loss::Factor factor_at(int at);
 /// - a cover in which every two options of different axes meet: an orthogonal array over the field
 ///   of four elements, in which addition is ^ and `twice` is multiplication by one of its elements.
 ///   Its columns are the level, the estimator, the rule (level + estimator) and twice the level +
-///   estimator, which is the surrogate; a fifth surrogate has the rows of the first, and so on.
+///   estimator, which is the surrogate; a fifth surrogate has the rows of the first, and so on. The
+///   fifth estimator and the fifth rule are not in it: they meet the others where these have the
+///   number of the level.
 constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 #if defined(GDPO_TEST_FULL_PRODUCT)
   return level + surrogate + estimator + rule >= 0;
@@ -43,8 +45,12 @@ constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
   constexpr int twice[] = {0, 2, 3, 1};
   // How many axes are not at their default.
   const int changed = (level != 0) + (surrogate != 0) + (estimator != 3) + (rule != 0);
-  return changed <= 1 ||
-         (rule == (level ^ estimator) && surrogate % 4 == (twice[level] ^ estimator));
+  if (changed <= 1) return true;
+  if (estimator > 3 || rule > 3) {
+    return surrogate % 4 == level &&
+           (estimator > 3 ? rule > 3 ? level < 2 : rule == level : estimator == level);
+  }
+  return rule == (level ^ estimator) && surrogate % 4 == (twice[level] ^ estimator);
 #endif
 }
 
@@ -88,19 +94,22 @@ template <int Index, class Level, int Surrogate>
 Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   using namespace gdpo::kl;
   if (s.kl.empty()) return run_one<Level, SurrogateAt<Surrogate>, None>(s, data, normalizer);
+  const auto with = [&](auto number, auto estimator) {
+    return run_rule<Index, Level, Surrogate, decltype(number)::value, decltype(estimator), 0,
+                    Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted,
+                    ImportanceWeightedK2>(s, data, normalizer);
+  };
   switch (s.kl[0].estimator) {
     case naive_loss::Estimator::K1:
-      return run_rule<Index, Level, Surrogate, 0, K1, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normalizer);
+      return with(std::integral_constant<int, 0>{}, K1{});
     case naive_loss::Estimator::Abs:
-      return run_rule<Index, Level, Surrogate, 1, Abs, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normalizer);
+      return with(std::integral_constant<int, 1>{}, Abs{});
     case naive_loss::Estimator::K2:
-      return run_rule<Index, Level, Surrogate, 2, K2, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normalizer);
+      return with(std::integral_constant<int, 2>{}, K2{});
+    case naive_loss::Estimator::K3:
+      return with(std::integral_constant<int, 3>{}, K3{});
     default:
-      return run_rule<Index, Level, Surrogate, 3, K3, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normalizer);
+      return with(std::integral_constant<int, 4>{}, ForwardK1{});
   }
 }
 /// It is instantiated once for each level, in a file of its own (support/loss_product/).
@@ -139,8 +148,8 @@ void for_each_type(int only, const Visit& visit) {
       s.surrogate = surrogate_at(surrogate);
       s.kl.clear();
       visit(s);
-      for (int estimator = 0; estimator < 4; ++estimator) {
-        for (int rule = 0; rule < 4; ++rule) {
+      for (int estimator = 0; estimator < naive_loss::estimators; ++estimator) {
+        for (int rule = 0; rule < naive_loss::rules; ++rule) {
           if (!is_compiled(level, surrogate, estimator, rule)) continue;
           s.kl.assign(1, naive_loss::Kl{});
           s.kl[0].estimator = static_cast<Estimator>(estimator);

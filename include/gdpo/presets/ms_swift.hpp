@@ -96,6 +96,13 @@ inline constexpr auto fipo_loss = dapo_loss;
 /// loss_type="sapo": `grpo_loss` with SAPO's gate in place of the clip. tau_pos and tau_neg are
 /// those members of surrogate, 1 and 1.05.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{{}, {}, clamped_kl};
+/// compute_sdar_loss, the term that SDAR adds to the loss above: the mean over the tokens of
+/// gate (teacher_logp - logp), where gate = sigmoid(5 (teacher_logp - logp)) is detached. It needs
+/// teacher_logp, and no advantages. Its loss_agg_mode is `aggregate`: seq_mean_token_sum() and
+/// seq_mean_token_mean() are the others. kl.beta is the coefficient of the term.
+inline constexpr PolicyLoss<level::Token<>, surrogate::None,
+                            Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>>
+    sdar_loss{{}, {}, {1.0, Against::Teacher}, aggregate::token_mean()};
 /// loss_type="bnpo" of MegatronGRPOTrainer, which is its dapo since 4.6.0. Before it was
 /// `bnpo_loss`, as it still is in GRPOTrainer.
 inline constexpr auto megatron_bnpo_loss = dapo_loss;
@@ -175,7 +182,8 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"ms_swift::megatron_bnpo", megatron_bnpo_loss,
                   "MegatronGRPOTrainer loss_type=bnpo", release},
            Preset{"ms_swift::fipo", fipo_loss, "loss_type=fipo", version},
-           Preset{"ms_swift::sapo", sapo_loss, "loss_type=sapo", version});
+           Preset{"ms_swift::sapo", sapo_loss, "loss_type=sapo", version),
+           Preset{"ms_swift::sdar", sdar_loss, "compute_sdar_loss", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -34,16 +34,18 @@ namespace statistic = gdpo::statistic;
 
 // ---- random settings ----
 
-template <class E, class R>
-void set_kl(Random&, Kl<E, R>& to, const loss_product::Settings& s, std::size_t k) {
+template <class E, class R, class F, class A>
+void set_kl(Random&, Kl<E, R, F, A>& to, const loss_product::Settings& s, std::size_t k) {
   loss_product::set_kl(to, s, k);
 }
 void set_kl(Random& random, AnyKl& to, const loss_product::Settings& s, std::size_t k) {
   Kl<> as;
   loss_product::set_kl(as, s, k);
   to.beta = as.beta, to.against = as.against, to.input = as.input, to.output = as.output;
-  to.estimator = static_cast<gdpo::KlEstimator>(random.below(4));
-  to.gradient = static_cast<gdpo::KlGradient>(random.below(4));
+  to.estimator = static_cast<gdpo::KlEstimator>(random.below(naive_loss::estimators));
+  to.gradient = static_cast<gdpo::KlGradient>(random.below(naive_loss::rules));
+  to.max_weight = s.kl[k].max_weight, to.gate_beta = s.kl[k].gate_beta;
+  if (random.chance(0.3)) to.factor = gdpo::KlFactor::TeacherGate;
 }
 void set_aggregate(Random& random, gdpo::Aggregate& a, bool is_packed) {
   a.mode = static_cast<gdpo::Aggregate::Mode>(random.below(5));
@@ -57,6 +59,7 @@ template <class Loss>
 void randomize(Random& random, Loss& loss, bool is_packed) {
   loss_product::Settings s;
   s.kl.resize(3);
+  for (naive_loss::Kl& term : s.kl) term.has_own = true;  // for the terms that have one
   s.surrogate = loss_product::known_as<naive_loss::Surrogate, decltype(loss.surrogate)>();
   loss_product::random_settings(random, s);
   loss_product::set_level(loss.level, s);
@@ -321,6 +324,15 @@ TEST_CASE("on a device: terms of the token's own ratio", "[cuda][loss]") {
       PolicyLoss<level::Token<>, Ratio,
                  Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K2, kl::Direct>, Kl<kl::K1>>>{
           {}, {}, {}, gdpo::aggregate::seq_mean_token_sum_norm(64)});
+}
+
+TEST_CASE("on a device: KL terms with a factor, an aggregate and settings of a rule",
+          "[cuda][loss]") {
+  using Gated = Kl<kl::ForwardK1, kl::Direct, Factors<gdpo::factor::TeacherGate>>;
+  using Divided = Kl<kl::K3, kl::ImportanceWeightedK2, Factors<>, gdpo::Aggregate>;
+  check<float>(PolicyLoss<level::Token<>, gdpo::surrogate::None, Gated>{});
+  check<float>(PolicyLoss<level::Token<>, Ratio, Divided>{});
+  check<float>(PolicyLoss<level::Sequence<>, Ratio, gdpo::Kls<Divided, Gated, Kl<>>>{});
 }
 
 TEST_CASE("on a device: one ratio a segment", "[cuda][loss]") {

@@ -24,8 +24,9 @@ std::string differs_from_differences(const Settings& s, const Data& data,
   real largest = 0, weight = 0;
   for (const real g : expected)
     largest = std::isnan(g) ? largest : std::fmax(largest, std::fabs(g));
-  naive_loss::for_each_segment(s, data, count(data),
-                               [&](int, const auto&, real W) { weight = std::fmax(weight, W); });
+  naive_loss::for_each_segment(s, data, count(data), [&](int, const auto&, const RowWeight& W) {
+    weight = std::fmax(weight, W.largest());
+  });
   for (std::size_t k = 0; k < expected.size(); ++k) {
     if (std::isnan(expected[k])) continue;
     ++compared;
@@ -95,7 +96,7 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
   for (int round = 0; round < 4; ++round) {
     for (int level = 0; level < 4; ++level) {
       for (int policy = 0; policy < loss_product::surrogates * loss_product::factors; ++policy) {
-        for (int kl = -1; kl < 16; ++kl) {
+        for (int kl = -1; kl < estimators * rules; ++kl) {
           Settings s;
           s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
           s.map = level == 1 ? Map::Clamp : Map::None;
@@ -103,10 +104,11 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
           s.detached = loss_product::factor_at(policy / loss_product::surrogates);
           if (kl >= 0) {
             s.kl.resize(1);
-            s.kl[0].estimator = static_cast<Estimator>(kl / 4);
-            s.kl[0].rule = static_cast<Rule>(kl % 4);
+            s.kl[0].estimator = static_cast<Estimator>(kl / rules);
+            s.kl[0].rule = static_cast<Rule>(kl % rules);
           }
           Random random(++seed);
+          if (kl >= 0 && random.chance(0.3)) s.kl[0].factor = KlFactor::TeacherGate;
           loss_product::random_settings(random, s);
           naive_loss::Data data =
               loss_product::random_tokens(random, 4, 9, random.pick({0.1, 0.7}));
@@ -172,10 +174,13 @@ TEST_CASE("the oracle's derivatives are the central differences of its values",
     s.detached = loss_product::factor_at(random.below(loss_product::factors));
     s.kl.resize(static_cast<std::size_t>(random.below(3)));
     for (naive_loss::Kl& k : s.kl)
-      k.estimator = static_cast<Estimator>(random.below(4)),
-      k.rule = static_cast<Rule>(random.below(4));
+      k.estimator = static_cast<Estimator>(random.below(estimators)),
+      k.rule = static_cast<Rule>(random.below(rules)),
+      k.factor = static_cast<KlFactor>(random.below(2)), k.has_own = random.chance(0.3);
     loss_product::random_settings(random, s);
     if (s.over == Over::Given) s.over = Over::Rows;
+    for (naive_loss::Kl& k : s.kl)
+      if (k.own.over == Over::Given) k.own.over = Over::Rows;
     if (random.chance(0.3))
       s.factor = [](const FactorArgs& a) {
         return std::exp(a.log_ratio / 2) * (1 + a.advantage * a.advantage);
@@ -207,7 +212,8 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
     loss_product::for_each_type(-1, [&](Settings s) {
       const bool detached = s.level == Level::SequenceToken ||
                             (!s.kl.empty() && (s.kl[0].rule == Rule::ScoreFunction ||
-                                               s.kl[0].rule == Rule::StraightThroughK2));
+                                               s.kl[0].rule == Rule::StraightThroughK2 ||
+                                               s.kl[0].rule == Rule::ImportanceWeightedK2));
       if (detached) return;
       Random random(++seed);
       loss_product::random_settings(random, s);
@@ -242,29 +248,25 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
 
 TEST_CASE("the compiled part of the product makes every two options of different axes meet",
           "[loss][product]") {
-  using loss_product::surrogates;
-  for (int level = 0; level < 4; ++level) {
-    for (int other = 0; other < 4; ++other) {
-      bool level_estimator = false, level_rule = false, estimator_rule = false;
-      for (int k = 0; k < 4; ++k) {
-        for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
-          level_estimator |= loss_product::is_compiled(level, surrogate, other, k);
-          level_rule |= loss_product::is_compiled(level, surrogate, k, other);
-          estimator_rule |= loss_product::is_compiled(k, surrogate, level, other);
+  // Each pair of axes by the axes that are left.
+  const int options[] = {4, loss_product::surrogates, estimators, rules};
+  for (int a = 0; a < 4; ++a) {
+    for (int b = a + 1; b < 4; ++b) {
+      const int c = a != 0 ? 0 : b != 1 ? 1 : 2, d = 6 - a - b - c;
+      for (int of_a = 0; of_a < options[a]; ++of_a) {
+        for (int of_b = 0; of_b < options[b]; ++of_b) {
+          bool meet = false;
+          for (int of_c = 0; of_c < options[c]; ++of_c) {
+            for (int of_d = 0; of_d < options[d]; ++of_d) {
+              int at[4] = {};
+              at[a] = of_a, at[b] = of_b, at[c] = of_c, at[d] = of_d;
+              meet = meet || loss_product::is_compiled(at[0], at[1], at[2], at[3]);
+            }
+          }
+          INFO("axes " << a << " and " << b << ", options " << of_a << " and " << of_b);
+          CHECK(meet);
         }
       }
-      CHECK((level_estimator && level_rule && estimator_rule));
-    }
-    for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
-      bool with_level = false, with_estimator = false, with_rule = false;
-      for (int a = 0; a < 4; ++a) {
-        for (int b = 0; b < 4; ++b) {
-          with_level |= loss_product::is_compiled(level, surrogate, a, b);
-          with_estimator |= loss_product::is_compiled(a, surrogate, level, b);
-          with_rule |= loss_product::is_compiled(a, surrogate, b, level);
-        }
-      }
-      CHECK((with_level && with_estimator && with_rule));
     }
   }
 }

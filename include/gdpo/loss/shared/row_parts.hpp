@@ -43,8 +43,9 @@ struct RowParts<Kls, true> {
       if (unit == 0) unit = own;
       of_kl[k++] = own;
     });
-    with_surrogate = weight != 0;
-    for (double& share : of_kl) share = unit != 0 ? share / unit : 0.0;
+    // Nothing of a row of weight 0 is in the loss; its metrics are those of equal weights.
+    with_surrogate = weight != 0 || unit == 0;
+    for (double& share : of_kl) share = unit != 0 ? share / unit : 1.0;
     return unit;
   }
 };
