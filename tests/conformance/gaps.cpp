@@ -116,7 +116,6 @@ const std::vector<Gap>& gaps() {
        has("reward_clip_range") || is("beta", {0.1}),
        "a clip of summed rewards, and a KL penalty from log-probs of tokens"},
 
-      {"ms_swift", "loss", {"compute_sdar_loss"}, every, "another loss: distillation by a gate"},
       {"ms_swift",
        "advantage",
        {"compute_advantages_dynamic"},
@@ -274,11 +273,6 @@ const std::vector<Gap>& gaps() {
        "a preset of rewards of rows placed, penalized and normalized"},
       {"areal", "aggregate", {"masked_normalization"}, every, "a variance by E[x^2] - E[x]^2"},
 
-      {"openrlhf",
-       "kl",
-       {"compute_approx_kl"},
-       has("is_weight_clip"),
-       "the gradient of k2 weighted by a bounded ratio"},
       {"openrlhf", "aggregate", {"masked_normalize"}, every, "a normalization of each row"},
       {"openrlhf",
        "advantage",

@@ -98,9 +98,14 @@ Handler kl_estimator(const char* name) {
     Params params(recorded.params);
     AnyKl term = gdpo::runtime::kl(params.choice(name, {"k1", "k2", "k3", "abs"}));
     params.without_effect({"masked"});
-    // OpenRLHF: the value as it is, with the gradient of k2.
-    if (params.has("unbiased_gradient") && params.flag("unbiased_gradient"))
-      term.gradient = gdpo::KlGradient::StraightThroughK2;
+    // OpenRLHF: the value as it is, with the gradient of k2, which the ratio to the old policy
+    // weights where that is known.
+    if (params.has("unbiased_gradient") && params.flag("unbiased_gradient")) {
+      const bool weighted = params.has("is_weight_clip");
+      term.gradient =
+          weighted ? gdpo::KlGradient::ImportanceWeightedK2 : gdpo::KlGradient::StraightThroughK2;
+      if (weighted) term.max_weight = params.number("is_weight_clip");
+    }
     term.input = params.interval("input_clamp");
     // OpenRLHF bounds logp - ref_logp, the library its negative.
     if (recorded.source == "openrlhf") term.input = {-term.input.hi, -term.input.lo};

@@ -387,6 +387,22 @@ LossSetup swift_trainer_loss(Params& params, const Case& recorded) {
   return setup;
 }
 
+LossSetup swift_sdar(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("ms_swift::sdar");
+  with_loss(setup, [&](auto& loss) { loss.kl.gate_beta = params.number("gate_beta"); });
+  const std::string mode =
+      params.choice("loss_agg_mode", {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean"});
+  aggregate_of(setup) = mode == "token-mean"           ? gdpo::aggregate::token_mean()
+                        : mode == "seq-mean-token-sum" ? gdpo::aggregate::seq_mean_token_sum()
+                                                       : gdpo::aggregate::seq_mean_token_mean();
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric("sdar/loss", run.result.loss);
+    comparison.metric("sdar/teacher_gap_mean", run.result.metrics.kl.mean());
+  };
+  return setup;
+}
+
 LossSetup swift_megatron_loss(Params& params, const Case& recorded) {
   LossSetup setup = swift_loss(params, recorded, "num_microbatches");
   const bool same_clips = !delta_hides_clips(setup);
@@ -988,6 +1004,7 @@ void add_losses(Registry& registry) {
                     real_or(losses(swift_trainer_loss)));
   registry.add_loss("ms_swift", "loss", "MegatronGRPOTrainer.loss_func",
                     real_or(losses(swift_megatron_loss)));
+  add("ms_swift", "compute_sdar_loss", swift_sdar);
   add("verl", "compute_policy_loss_vanilla", verl_vanilla(kActorKeys));
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);

@@ -9,9 +9,13 @@ using gdpo::index_t;
 
 // The members with one number per token.
 using Member = std::vector<double> TokenInputs::*;
-constexpr Member kTokens[] = {&TokenInputs::logp,     &TokenInputs::old_logp,
-                              &TokenInputs::ref_logp, &TokenInputs::rollout_logp,
-                              &TokenInputs::weights,  &TokenInputs::token_advantages,
+constexpr Member kTokens[] = {&TokenInputs::logp,
+                              &TokenInputs::old_logp,
+                              &TokenInputs::ref_logp,
+                              &TokenInputs::rollout_logp,
+                              &TokenInputs::teacher_logp,
+                              &TokenInputs::weights,
+                              &TokenInputs::token_advantages,
                               &TokenInputs::entropies};
 
 struct Reader {
@@ -52,9 +56,9 @@ struct Reader {
 
 TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   only(recorded.inputs,
-       {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
-        "rl_weights", "entropies", "entropy_mask", "advantages", "truncated_mask", "response_mask",
-        "sample_mask", "sample_weight",
+       {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "teacher_logp", "rollout_is_weights",
+        "vllm_is_ratio", "rl_weights", "entropies", "entropy_mask", "advantages", "truncated_mask",
+        "response_mask", "sample_mask", "sample_weight",
         // Source grpo_tutorial records these, from which its log-probs and advantages were
         // computed.
         "rewards", "group_ids", "logits", "actions"});
@@ -71,6 +75,7 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   in.old_logp = read.tokens("old_logp");
   in.ref_logp = read.tokens("ref_logp");
   in.rollout_logp = read.tokens("rollout_logp");
+  in.teacher_logp = read.tokens("teacher_logp");
   in.weights = read.tokens("rollout_is_weights");
   if (in.weights.empty()) in.weights = read.tokens("vllm_is_ratio");
   if (in.weights.empty()) in.weights = read.tokens("entropy_mask");  // unsloth-zoo: 1 or 0

@@ -14,7 +14,8 @@ namespace conformance {
 // The arrays of a case. An empty vector stands for an array that the record does not have.
 struct TokenInputs {
   gdpo::index_t rows = 0, width = 0;
-  std::vector<double> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights,
+  std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
+      weights,
       entropies;                                           // per token
   std::vector<unsigned char> mask;                         // per token
   std::vector<double> advantages, truncated, row_weights;  // per row
@@ -75,6 +76,7 @@ class TokenArrays {
         old_logp_(of(in.old_logp)),
         ref_logp_(of(in.ref_logp)),
         rollout_logp_(of(in.rollout_logp)),
+        teacher_logp_(of(in.teacher_logp)),
         token_advantages_(of(in.token_advantages)),
         weights_(of(in.weights)),
         entropies_(of(in.entropies)) {}
@@ -87,6 +89,7 @@ class TokenArrays {
     batch.old_logp = view_of(in_, old_logp_);
     batch.ref_logp = view_of(in_, ref_logp_);
     batch.rollout_logp = view_of(in_, rollout_logp_);
+    batch.teacher_logp = view_of(in_, teacher_logp_);
     batch.token_advantages = view_of(in_, token_advantages_);
     batch.weights = view_of(in_, weights_);
     batch.entropies = view_of(in_, entropies_);
@@ -105,8 +108,8 @@ class TokenArrays {
     return to;
   }
   const TokenInputs& in_;
-  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, token_advantages_, weights_,
-      entropies_;
+  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, teacher_logp_, token_advantages_,
+      weights_, entropies_;
 };
 
 // The tokens of `in` as (rows, width). Packed tokens go to their places, and the others are 0.
