@@ -51,6 +51,8 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
                  Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>, Aggregate, Factors<Truncated>>{},
       Ratio<level::Sequence<map::Clamp, statistic::Sum>, Kl<kl::K2, kl::StraightThroughK2>>{},
       Ratio<level::SequenceToken<map::Clamp, statistic::Sum>, Kl<kl::K3, kl::ImportanceWeighted>>{},
+      Ratio<level::Token<>, Kls<Kl<kl::K1, kl::ImportanceWeightedK2, Factors<>, Aggregate>,
+                                Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>>>{},
       with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>>{}));
   presets::for_each_loss([&](const auto& preset) { each(preset.value); });
   each(with_metrics<metrics::Means>(grpo_loss));

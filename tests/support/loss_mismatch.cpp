@@ -175,12 +175,18 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
   // Quantities of order 1, but for surrogates that are divided by a small setting.
   const naive_loss::real total = rounding * 8 * (e.tokens + 1) * e.largest;
   const std::map<std::string, naive_loss::real> sums = e.metrics();
-  using gdpo::detail::metric::WithEntropies, gdpo::detail::metric::WithKl;
+  using gdpo::detail::metric::WithEntropies, gdpo::detail::metric::WithKl,
+      gdpo::detail::metric::WithSurrogate;
+  const bool no_surrogate = std::holds_alternative<naive_loss::None>(s.surrogate);
   for (int q = 0; q < gdpo::detail::metrics_of_tokens; ++q) {
     const auto& facts = gdpo::detail::metric::list[q];
     const gdpo::Metric& metric = m.*facts.member;
     // Entropies are compared with numbers by hand (unit/loss/metrics_test.cpp).
     if (facts.where == WithEntropies || (facts.where == WithKl && s.kl.empty())) continue;
+    if (facts.where == WithSurrogate && no_surrogate) {
+      if (metric.count != 0) text += "a surrogate is measured where there is none\n";
+      continue;
+    }
     const auto expected_sum = sums.find(facts.name);
     if (expected_sum == sums.end()) {
       text += std::string(facts.name) + ": the oracle does not have it\n";

@@ -108,8 +108,8 @@ struct Factors<First, Rest...> {
   /// The settings of all factors (core/fields.hpp): "factor.max_ratio".
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("", s.first);
-    field("", s.rest);
+    field("", s.first, "a detached factor");
+    field("", s.rest, "the factors behind it");
   }
 };
 

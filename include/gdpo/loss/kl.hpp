@@ -377,8 +377,8 @@ struct Kl {
     field("against", s.against, "the other policy");
     field("input", s.input, "bounds of other - logp, in nats");
     field("output", s.output, "bounds of the value, in nats");
-    field("", s.gradient);
-    field("", s.factor);
+    field("", s.gradient, "the rule for the gradient");
+    field("", s.factor, "detached factors of the term");
     field("aggregate", s.aggregate, "what the term is divided by");
   }
 

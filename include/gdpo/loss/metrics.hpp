@@ -15,15 +15,17 @@ struct LossMetrics {
   GDPO_DATA_HOST_INLINE LossMetrics() = default;
 
   // Numbers of tokens.
-  Metric surrogate;     ///< The surrogate times w, the product of factors and weights.
-  Metric kl;            ///< The first KL term that is on, without beta and weights.
+  /// The surrogate times w, the product of factors and weights. Empty in a loss without a surrogate.
+  Metric surrogate;
+  Metric kl;            ///< The first KL term that is on, without beta, weights and factors.
   Metric approx_kl_k1;  ///< old_logp - logp in nats, after the level's map.
   /// r - 1 - log r of the token's own ratio r, after the map: estimates KL(old || policy).
   Metric approx_kl_k3;
   /// TokenBatch::entropies. TRL logs the mean over tokens, ms-swift those over completions.
   Metric entropy;
   Metric ratio;  ///< The level's ratio.
-  /// w surrogate + sum of beta w' kl over the KL terms, before the row's weight.
+  /// w surrogate + sum of beta w' kl over the KL terms, before the row's weight. A KL term that has
+  /// an aggregate of its own counts times the ratio of its weight of the row to that.
   Metric loss;
   // Shares of the tokens.
   /// Term::low. For surrogate::Ratio: A < 0 and min(ratio, delta) < 1 - low.
@@ -84,7 +86,7 @@ enum AddedIn { Ratios, Terms };
 /// because the loss itself needs it.
 enum KeptBy { Loss, Means, All };
 /// When it is measured. WithBounds: at a level that has a map or bounds.
-enum Where { Always, WithKl, WithEntropies, WithBounds };
+enum Where { Always, WithSurrogate, WithKl, WithEntropies, WithBounds };
 /// What a key of to_map() holds: the mean over tokens; the mean, least or largest of the means of
 /// rows; or the mean over tokens, but over rows if LossMetrics::one_ratio_a_row.
 enum Value { Mean, RowMean, RowMin, RowMax, MeanOfShare };
@@ -112,7 +114,7 @@ using M = LossMetrics;
 /// call (keeps_min and keeps_max in loss/shared/loss_tally.hpp).
 // clang-format off
 inline constexpr Facts list[] = {
-    {"surrogate", &M::surrogate, Number, {}, Loss},
+    {"surrogate", &M::surrogate, Number, {}, Loss, WithSurrogate},
     {"kl", &M::kl, Number, {{"kl"}}, Loss, WithKl},
     {"approx_kl_k1", &M::approx_kl_k1, Number, {}, Means, Always, Ratios},
     {"approx_kl_k3", &M::approx_kl_k3, Number, {}, Means, Always, Ratios},

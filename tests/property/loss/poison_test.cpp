@@ -133,6 +133,10 @@ TEST_CASE("poison behind the mask changes no bit in float, padded and packed", "
       });
     };
     check(grpo), check(gspo), check(gspo_token), check(dapo);
+    using Gate = gdpo::Factors<gdpo::factor::TeacherGate>;
+    const gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeightedK2, Gate> gated{0.1};
+    const auto divided = gdpo::with_aggregate(gated, gdpo::aggregate::token_mean());
+    check(gdpo::with_kl(grpo, divided)), check(gdpo::with_kl(gspo, divided));
   }
 }
 

@@ -109,7 +109,7 @@ void check_surrogate(const L& loss) {
 }
 template <class L>
 void check_kl(const L& loss) {
-  static_assert(settings<decltype(loss.kl)>() == 4 && settings<gdpo::Bounds>() == 2);
+  static_assert(settings<decltype(loss.kl)>() == 7 && settings<gdpo::Bounds>() == 2);
   CHECK(reaches(loss, [](L& l) { l.kl.beta = 0.3; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Rollout; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Teacher; }));
@@ -127,6 +127,33 @@ void check_kl(const L& loss) {
   value([](L& l) { l.kl.input.hi = 0.1; });
   value([](L& l) { l.kl.output.hi = 0.02; });
   value([](L& l) { l.kl.output.lo = 0.01; });
+}
+/// The settings of a rule reach the gradient, those of a factor and of an aggregate the value too.
+template <class Level>
+void check_parts_of_kl() {
+  using namespace gdpo::kl;
+  using gdpo::surrogate::Ratio;
+  const auto gradient_by = [](double max_weight) {
+    Loss<Level, Ratio, gdpo::Kl<K3, ImportanceWeightedK2>> loss;
+    loss.kl.gradient.max_weight = max_weight;
+    return run(loss).gradient;
+  };
+  CHECK(difference(gradient_by(10), gradient_by(1.05)) != "");
+  using Gate = gdpo::Factors<gdpo::factor::TeacherGate>;
+  using L = Loss<Level, Ratio, gdpo::Kl<K3, Direct, Gate, gdpo::Aggregate>>;
+  CHECK(reaches(L{}, [](L& l) { l.kl.factor.first.gate_beta = 1; }));
+  CHECK(reaches(L{}, [](L& l) { l.kl.aggregate.scale = 3; }));
+  CHECK(reaches(L{}, [](L& l) { l.kl.aggregate = gdpo::aggregate::token_mean(); }));
+  using Any = Loss<Level, Ratio, gdpo::AnyKl>;
+  const auto with_gate = [](Any& l) { l.kl.factor = gdpo::KlFactor::TeacherGate; };
+  Any any;
+  CHECK(reaches(any, with_gate));
+  with_gate(any);
+  CHECK(reaches(any, [](Any& l) { l.kl.gate_beta = 1; }));
+  any.kl.gradient = gdpo::KlGradient::ImportanceWeightedK2;
+  Any bounded = any;
+  bounded.kl.max_weight = 1.05;
+  CHECK(difference(run(any).gradient, run(bounded).gradient) != "");
 }
 template <class L>
 void check_over(const L& loss) {
@@ -186,8 +213,12 @@ TEST_CASE("every setting of a KL term reaches the loss, for every estimator and 
     check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, StraightThroughK2>>{});
     check_kl(Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ScoreFunction>>{});
     check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ImportanceWeighted>>{});
+    check_kl(
+        Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ImportanceWeightedK2>>{});
   };
   rules(K2{}), rules(K3{}), rules(Abs{});
+  check_parts_of_kl<gdpo::level::Token<>>();
+  check_parts_of_kl<gdpo::level::Sequence<>>();
   // With rule Direct, K1's gradient is constant wherever the reference is; these rules depend on
   // it.
   check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ScoreFunction>>{});

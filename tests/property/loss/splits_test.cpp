@@ -71,6 +71,21 @@ std::string packed_mismatch(const Loss& loss, const Data& data, const std::vecto
 using Weighted = gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>;
 template <class Level>
 using Full = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Weighted>;
+// A KL term with a factor and an aggregate of its own.
+template <class Level>
+using Parts =
+    gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio,
+                     gdpo::Kls<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeightedK2,
+                                        gdpo::Factors<gdpo::factor::TeacherGate>, gdpo::Aggregate>,
+                               Weighted>>;
+/// The settings of such a loss.
+Settings parts_of(Settings s) {
+  s.kl.resize(2);
+  s.kl[0].has_own = true, s.kl[0].factor = naive_loss::KlFactor::TeacherGate;
+  s.kl[0].own.aggregate = naive_loss::Aggregate::TokenMean;
+  s.kl[0].own.over = naive_loss::Over::Tokens;
+  return s;
+}
 
 }  // namespace
 
@@ -121,6 +136,8 @@ TEST_CASE("the same in float, for every level", "[loss][splits]") {
     check(loss_product::loss_of<Full<gdpo::level::Token<>>>(s));
     check(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s));
     check(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s));
+    check(loss_product::loss_of<Parts<gdpo::level::Token<>>>(parts_of(s)));
+    check(loss_product::loss_of<Parts<gdpo::level::Sequence<>>>(parts_of(s)));
   }
   CHECK(tally.share_left_out() < 0.02);
 }
@@ -180,6 +197,10 @@ TEST_CASE("packed tokens give the bits of padded ones whose tails are masked", "
                                  lengths) == "");
     CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s), data,
                                  lengths) == "");
+    CHECK(packed_mismatch<double>(loss_product::loss_of<Parts<gdpo::level::Token<>>>(parts_of(s)),
+                                  data, lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Parts<gdpo::level::Sequence<>>>(parts_of(s)),
+                                 data, lengths) == "");
   }
   CHECK(tally.share_left_out() < 0.02);
 }

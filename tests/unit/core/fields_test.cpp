@@ -121,6 +121,7 @@ const char* const or_0 = "a finite number of at least 0 (0: off)";
 const char* const least_0 = "a finite number of at least 0";
 const char* const inverse = "a finite number that is more than 0 (its inverse too)";
 const char* const or_infinity = "at least 0 (infinity: off)";
+const char* const more_than_0 = "more than 0 (infinity: off)";
 const char* const or_follows = "at least 0 (0: follows from the others)";
 const char* const part = "0 to below 1";
 const char* const share = "0 to 1 (a share)";
@@ -157,15 +158,35 @@ TEST_CASE("settings: losses", "[fields]") {
                           {"input.hi", number},
                           {"output.lo", number},
                           {"output.hi", number}});
-  settings(AnyKl{},
-           {{"estimator", "k1 | abs | k2 | k3"},
-            {"gradient", "direct | straight_through_k2 | score_function | importance_weighted"},
-            {"beta", or_0},
+  settings(AnyKl{}, {{"estimator", "k1 | abs | k2 | k3 | forward_k1"},
+                     {"gradient",
+                      "direct | straight_through_k2 | score_function | importance_weighted | "
+                      "importance_weighted_k2"},
+                     {"beta", or_0},
+                     {"against", against},
+                     {"input.lo", number},
+                     {"input.hi", number},
+                     {"output.lo", number},
+                     {"output.hi", number},
+                     {"max_weight", more_than_0},
+                     {"factor", "none | teacher_gate"},
+                     {"gate_beta", least_0}});
+  settings(Kl<kl::ForwardK1, kl::ImportanceWeightedK2, Factors<factor::TeacherGate>, Aggregate>{},
+           {{"beta", or_0},
             {"against", against},
             {"input.lo", number},
             {"input.hi", number},
             {"output.lo", number},
-            {"output.hi", number}});
+            {"output.hi", number},
+            {"max_weight", more_than_0},
+            {"gate_beta", least_0},
+            {"aggregate.mode", mode},
+            {"aggregate.over", "tokens | rows | non_empty_rows | given"},
+            {"aggregate.count_eps", least_0},
+            {"aggregate.scale", finite},
+            {"aggregate.row_count_eps", least_0},
+            {"aggregate.constant", number},
+            {"aggregate.padded_width", flag}});
   settings(Aggregate{}, {{"mode", mode},
                          {"over", "tokens | rows | non_empty_rows | given"},
                          {"count_eps", least_0},

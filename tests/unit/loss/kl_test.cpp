@@ -431,6 +431,7 @@ TEST_CASE("a loss without a surrogate needs no advantages, and its KL terms are 
   CHECK(with.gradient == without.gradient);
   CHECK((without.result.policy_loss == 0 && without.result.loss == without.result.kl_loss));
   CHECK(without.result.metrics.advantage.n == 15);
+  CHECK(without.result.metrics.surrogate.count == 0);
   CHECK(without.result.metrics.degenerate_rows == 0);
   data.old_logp.assign(15, std::nan(""));  // the ratio is not in the loss
   const loss_product::Outcome nan = loss_product::call<double>(loss, data);

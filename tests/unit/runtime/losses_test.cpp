@@ -49,7 +49,7 @@ Settings named(const std::string& name) {
 /// read.
 struct Batch {
   static constexpr int rows = 5, width = 7;
-  std::vector<double> logp, old, ref, rollout, advantages;
+  std::vector<double> logp, old, ref, rollout, teacher, advantages;
   std::vector<int> mask, offsets;
   gdpo::TokenBatch<double> batch;
   std::vector<double> gradient = std::vector<double>(rows * width);
@@ -65,6 +65,7 @@ struct Batch {
         old.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
         ref.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
         rollout.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
+        teacher.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
         mask.push_back(i != 2 && random.chance(0.8));
       }
     }
@@ -73,6 +74,7 @@ struct Batch {
     batch.old_logp = gdpo::view(old.data(), rows, width);
     batch.ref_logp = gdpo::view(ref.data(), rows, width);
     batch.rollout_logp = gdpo::view(rollout.data(), rows, width);
+    batch.teacher_logp = gdpo::view(teacher.data(), rows, width);
     batch.mask = gdpo::view(mask.data(), rows, width);
     batch.advantages = gdpo::view(advantages);
   }
@@ -290,11 +292,13 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
     pair(e, gdpo::KlGradient::StraightThroughK2, Kl<E, StraightThroughK2>{});
     pair(e, gdpo::KlGradient::ScoreFunction, Kl<E, gdpo::kl::ScoreFunction>{});
     pair(e, gdpo::KlGradient::ImportanceWeighted, Kl<E, gdpo::kl::ImportanceWeighted>{});
+    pair(e, gdpo::KlGradient::ImportanceWeightedK2, Kl<E, gdpo::kl::ImportanceWeightedK2>{});
   };
   gradients(gdpo::KlEstimator::K1, gdpo::kl::K1{});
   gradients(gdpo::KlEstimator::Abs, gdpo::kl::Abs{});
   gradients(gdpo::KlEstimator::K2, gdpo::kl::K2{});
   gradients(gdpo::KlEstimator::K3, gdpo::kl::K3{});
+  gradients(gdpo::KlEstimator::ForwardK1, gdpo::kl::ForwardK1{});
   CHECK(compared == 12);
 }
 
@@ -374,7 +378,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   // Packed tokens have no padded width.
   batch.batch.logp = gdpo::view(batch.logp), batch.batch.old_logp = gdpo::view(batch.old);
   batch.batch.ref_logp = gdpo::view(batch.ref), batch.batch.mask = gdpo::view(batch.mask);
-  batch.batch.offsets = gdpo::view(batch.offsets), batch.batch.rollout_logp = {};
+  batch.batch.offsets = gdpo::view(batch.offsets), batch.batch.rollout_logp = {},
+  batch.batch.teacher_logp = {};
   set(runtime::aggregate("seq-mean-token-sum-norm"));
   CHECK(error(batch.count()) ==
         "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: a "

@@ -4,8 +4,8 @@
 #include <gdpo/loss/kl.hpp>
 #include <gdpo/loss/level.hpp>
 #include <gdpo/loss/shared/loss_tally.hpp>
-#include <gdpo/loss/shared/row_parts.hpp>
 #include <gdpo/loss/shared/row_shape.hpp>
+#include <gdpo/loss/shared/term_parts.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -96,7 +96,7 @@ struct TokenTerms {
   static constexpr bool several_kl = is_several_v<Kls>;
   // Some KL term has an aggregate of its own.
   static constexpr bool own_aggregates = own_aggregates_v<Kls>;
-  using Parts = RowParts<Kls>;
+  using Parts = TermParts<Kls>;
   static constexpr bool reads_row_advantage =
       reads_row_advantage_v<Surrogate> || reads_row_advantage_v<Kls> ||
       reads_row_advantage_v<Factors> || reads_row_advantage_v<decltype(Level::map)>;

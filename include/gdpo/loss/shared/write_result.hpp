@@ -1,5 +1,6 @@
 #pragma once
 // Makes the LossResult of a call from its sums.
+#include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/kl.hpp>
 #include <gdpo/loss/loss_result.hpp>
 #include <gdpo/loss/shared/loss_tally.hpp>
@@ -11,8 +12,9 @@ namespace detail {
 struct ResultTraits {
   /// Some KL term has beta != 0; the batch has entropies; LossMetrics::one_ratio_a_row.
   bool has_kl, has_entropy, one_ratio_a_row;
-  bool of_segment;  ///< The ratio is that of a segment, and the formulas run on double.
-  bool in_float;    ///< The batch is of float.
+  bool has_surrogate;  ///< The loss has a surrogate.
+  bool of_segment;     ///< The ratio is that of a segment, and the formulas run on double.
+  bool in_float;       ///< The batch is of float.
   /// The loss did not read rollout_logp, so the result reports `rollout`, which prepare() counted.
   bool keeps_rollout;
   index_t over;              ///< LossResult::over.
@@ -26,6 +28,7 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
   for_each_kl(loss.kl, [&](const auto& kl) { has_kl = has_kl || kl.beta != 0; });
   ResultTraits traits;
   traits.has_kl = has_kl;
+  traits.has_surrogate = !adds_nothing(loss.surrogate);
   traits.has_entropy = static_cast<bool>(batch.entropies);
   traits.one_ratio_a_row =
       Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages;
@@ -81,6 +84,7 @@ template <class Metrics>
 GDPO_INLINE void write_metric(LossResult& r, int q, const WrittenMetric& facts, const Tally& total,
                               const ResultTraits& traits) {
   const bool there = facts.where == metric::WithKl          ? traits.has_kl
+                     : facts.where == metric::WithSurrogate ? traits.has_surrogate
                      : facts.where == metric::WithEntropies ? traits.has_entropy
                                                             : true;
   Metric& m = r.metrics.*facts.member;

@@ -12,12 +12,12 @@ namespace detail {
 /// is not, so that the term is still in the loss and the surrogate is not. A loss whose KL terms
 /// have no aggregates of their own has nothing to keep.
 template <class Kls, bool own = own_aggregates_v<Kls>>
-struct RowParts {
+struct TermParts {
   /// Whether the surrogate is in the loss: W_i is not 0.
   GDPO_INLINE static constexpr bool surrogate() { return true; }
 };
 template <class Kls>
-struct RowParts<Kls, true> {
+struct TermParts<Kls, true> {
   double of_kl[number_of_kls<Kls>] = {};  ///< Of each KL term, W'_i / U; 0: it is not in the loss.
   bool with_surrogate = true;
   GDPO_INLINE bool surrogate() const { return with_surrogate; }
