@@ -82,11 +82,12 @@
 ///
 ///     array                 shape     without it
 ///     logp                  tokens    required
-///     advantages            (B)       required, unless token_advantages are there
+///     advantages            (B)       required, unless token_advantages are there, or the loss has
+///                                     no surrogate (surrogate::None)
 ///     token_advantages      tokens    required, unless advantages are there; not both
 ///     old_logp              tokens    on-policy: the ratio is 1
 ///     ref_logp              tokens    required by a KL term against it whose beta is not 0
-///     teacher_logp          tokens    the same
+///     teacher_logp          tokens    the same, and by factor::TeacherGate
 ///     rollout_logp          tokens    the same, and by pre-passes; of the sampling engine
 ///     mask                  tokens    all tokens count
 ///     offsets               (B + 1)   the batch is padded; any integers

@@ -159,7 +159,8 @@ std::string text(gdpo::KlEstimator k) {
   return k == gdpo::KlEstimator::K1    ? "K1"
          : k == gdpo::KlEstimator::Abs ? "Abs"
          : k == gdpo::KlEstimator::K2  ? "K2"
-                                       : "K3";
+         : k == gdpo::KlEstimator::K3  ? "K3"
+                                       : "ForwardK1";
 }
 template <class Returns, class KlTerm, class Renorm>
 Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
@@ -215,6 +216,7 @@ std::string text(const gdpo::surrogate::Ratio& s) {
 }
 
 std::string clip(const gdpo::surrogate::Ratio& s, const gdpo::Factors<>&) { return text(s); }
+std::string clip(const gdpo::surrogate::None&, const gdpo::Factors<>&) { return "no surrogate"; }
 /// CISPO: the bounds hold the detached ratio.
 std::string clip(const gdpo::surrogate::Reinforce&,
                  const gdpo::Factors<gdpo::factor::ClippedRatio>& factors) {
@@ -261,13 +263,14 @@ std::string clip(const Surrogate& surrogate, const Factors& factors) {
 }
 
 /// K3 of the reference with its own gradient has no words but the coefficient.
-template <class Estimator, class Gradient>
-std::string text(const gdpo::Kl<Estimator, Gradient>& kl) {
+template <class Estimator, class Gradient, class Factor>
+std::string text(const gdpo::Kl<Estimator, Gradient, Factor>& kl) {
   const bool k3 = std::is_same_v<Estimator, gdpo::kl::K3>;
   std::string term = k3 ? number(kl.beta) : words(Estimator{}) + " " + number(kl.beta);
   if (kl.against != gdpo::Against::Ref)
     append(term, std::string("against ") + gdpo::detail::word_of(kl.against));
-  if constexpr (!std::is_same_v<Gradient, gdpo::kl::Direct>) append(term, words(Gradient{}));
+  if constexpr (!std::is_same_v<Gradient, gdpo::kl::Direct>) append(term, words(kl.gradient));
+  append(term, words(kl.factor));
   append(term, within("log ratio", kl.input));
   append(term, within("value", kl.output));
   return term;

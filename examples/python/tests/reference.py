@@ -28,6 +28,7 @@ class Settings:
     dual: float = INF
     cispo: bool = False          # whether the surrogate is -A clip(r) logp, with clip(r) detached
     reinforce: bool = False      # whether it is -A logp
+    no_surrogate: bool = False   # whether there is none
     min_ratio: float = 0.0
     max_ratio: float = INF
     beta: float = 0.04
@@ -35,6 +36,7 @@ class Settings:
     against: str = "ref"
     kl_input: Bounds = OFF       # of other - logp, in nats
     kl_output: Bounds = OFF      # of the estimate, in nats
+    gate_beta: float = INF       # of the teacher's gate on the KL term; infinity: no gate
     aggregate: str = "seq-mean-token-mean"
     over: str = "rows"
     count_eps: float = 0.0
@@ -110,6 +112,8 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
 
     CISPO: -A clip(r, min_ratio, max_ratio) logp, without a gradient through r. REINFORCE: -A logp.
     """
+    if settings.no_surrogate:
+        return torch.zeros_like(logp)
     if settings.reinforce:
         return -advantage * logp
     if settings.cispo:
@@ -133,6 +137,8 @@ def kl_estimate(settings: Settings, logp: torch.Tensor, other: torch.Tensor) -> 
     x = (other - logp).clamp(*settings.kl_input)
     if name == "k1":
         value = -x
+    elif name == "forward_k1":
+        value = x
     elif name == "abs":
         value = x.abs()
     elif name == "k2":
@@ -189,6 +195,9 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
             kl = kl * ratio
         if arrays.get("kl_weights") is not None:
             kl = kl * tokens("kl_weights")
+        if settings.gate_beta < INF:
+            gate = torch.sigmoid(settings.gate_beta * (tokens("teacher_logp") - logp))
+            kl = kl * gate.detach()
         terms, absolute = terms + kl, absolute + kl.abs()
     weight = row_weights(settings, mask, counts)
     if arrays.get("row_weights") is not None:
@@ -226,7 +235,7 @@ _PLACES = {
     **{f"surrogate.{name}": name for name in ("low", "high", "delta", "dual")},
     **{f"factor.{name}": name for name in ("min_ratio", "max_ratio")},
     "kl.beta": "beta", "kl.estimator": "kl", "kl.against": "against", "kl.input": "kl_input",
-    "kl.output": "kl_output", "aggregate.mode": "aggregate",
+    "kl.output": "kl_output", "kl.gate_beta": "gate_beta", "aggregate.mode": "aggregate",
     **{f"aggregate.{name}": name for name in ("over", "count_eps", "row_count_eps", "constant",
                                               "padded_width", "scale")},
 }
@@ -239,10 +248,15 @@ def settings_from(values: Dict[str, str]) -> Optional[Settings]:
     they must be for each name, the library's own tests say.
     """
     given, bounds = {"cispo": "factor.max_ratio" in values}, {}
-    given["reinforce"] = not given["cispo"] and "surrogate.low" not in values
+    gated = values.get("kl.factor") == "teacher_gate"
+    given["no_surrogate"] = gated and values.get("kl.estimator") == "forward_k1"
+    given["reinforce"] = (not given["cispo"] and not given["no_surrogate"]
+                          and "surrogate.low" not in values)
     for name, value in values.items():
         if name == "kl.gradient" and value == "direct":
             continue
+        if name in ("kl.factor", "kl.max_weight") or name == "kl.gate_beta" and not gated:
+            continue  # max_weight is of a gradient that is not known here
         owner, _, end = name.rpartition(".")
         if end in ("lo", "hi") and owner in _PLACES:
             bounds.setdefault(_PLACES[owner], {})[end] = float(value)

@@ -292,7 +292,7 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 /// estimate. Where the product is 0 or not finite the term is dropped at that token, and one that
 /// is not finite is counted in `NonFiniteInputs::weights`.
 ///
-///     Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>{1, Against::Teacher}
+///     Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>{1, Against::Teacher}  // SDAR
 ///
 /// **An aggregate of the term.** With a type of aggregate for `Aggregate`, the term is divided by
 /// its own: W'_i, which this aggregate and `TokenBatch::row_weights` give, stands for W_i. This is

@@ -17,8 +17,10 @@ struct LossResult {
 
   double loss = 0;         ///< policy_loss + kl_loss; 0 for a batch without valid tokens.
   double policy_loss = 0;  ///< Sum over i, t of W_i w_it surrogate_it.
-  double kl_loss = 0;      ///< Sum over i, t and the KL terms of W_i w'_it beta kl_it.
-  Normalizer normalizer;   ///< The counts that the losses were divided by.
+  /// Sum over i, t and the KL terms of W_i w'_it beta kl_it. A term may have factors, which are
+  /// part of w' here, and an aggregate of its own, which gives its W_i (Kl).
+  double kl_loss = 0;
+  Normalizer normalizer;  ///< The counts that the losses were divided by.
   /// Which of these counts divided, as a gdpo::Over; -1: none of them, or it is not known.
   index_t over = -1;
   LossMetrics metrics;  ///< What the call measured besides the loss.

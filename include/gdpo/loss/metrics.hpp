@@ -24,8 +24,8 @@ struct LossMetrics {
   /// TokenBatch::entropies. TRL logs the mean over tokens, ms-swift those over completions.
   Metric entropy;
   Metric ratio;  ///< The level's ratio.
-  /// w surrogate + sum of beta w' kl over the KL terms, before the row's weight. A KL term that has
-  /// an aggregate of its own counts times the ratio of its weight of the row to that.
+  /// w surrogate + sum of beta w' kl over the KL terms: the loss over the row's weight W, also where
+  /// a KL term has a weight W' of its own, which counts as W' / W.
   Metric loss;
   // Shares of the tokens.
   /// Term::low. For surrogate::Ratio: A < 0 and min(ratio, delta) < 1 - low.

@@ -96,10 +96,14 @@ inline constexpr auto fipo_loss = dapo_loss;
 /// loss_type="sapo": `grpo_loss` with SAPO's gate in place of the clip. tau_pos and tau_neg are
 /// those members of surrogate, 1 and 1.05.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{{}, {}, clamped_kl};
-/// compute_sdar_loss, the term that SDAR adds to the loss above: the mean over the tokens of
+/// compute_sdar_loss, the term that SDAR adds to the losses above: the mean over the tokens of
 /// gate (teacher_logp - logp), where gate = sigmoid(5 (teacher_logp - logp)) is detached. It needs
-/// teacher_logp, and no advantages. Its loss_agg_mode is `aggregate`: seq_mean_token_sum() and
-/// seq_mean_token_mean() are the others. kl.beta is the coefficient of the term.
+/// teacher_logp, and no advantages. Here kl.beta is 1: the trainer adds this loss times
+/// sdar_loss_coef. kl.factor.first.gate_beta is sdar_gate_beta; loss_agg_mode is `aggregate`, of
+/// which seq_mean_token_sum() and seq_mean_token_mean() are the others. In one loss with the
+/// surrogate it is a KL term with an aggregate of its own:
+///
+///     with_kl(loss, Kls<...>{loss.kl, {with_aggregate(sdar_loss.kl, aggregate::token_mean())}})
 inline constexpr PolicyLoss<level::Token<>, surrogate::None,
                             Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>>
     sdar_loss{{}, {}, {1.0, Against::Teacher}, aggregate::token_mean()};

@@ -16,7 +16,8 @@ template <class KlTerm = Kl<kl::K1>>
 struct Token {
   double coef = 0;  ///< In units of the reward per nat, finite; 0: off, and no log-prob is read.
   /// A KL term of the loss (loss/kl.hpp). Its value is used, clamps included. Its beta and
-  /// `against` are not: coef and the array of reference log-probs take their place.
+  /// `against` are not: coef and the array of reference log-probs take their place. Nor are factors
+  /// and an aggregate of its own.
   KlTerm kl{};
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

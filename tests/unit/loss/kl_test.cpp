@@ -1,6 +1,8 @@
 // labels: lanes, sanitizers
 // KL terms on single tokens: estimators, gradient rules, clamps and their bounds, and several terms
 // at once.
+#include <gdpo/presets/ms_swift.hpp>
+
 #include "support/catch.hpp"
 #include "support/loss_calls.hpp"
 #include "support/tally.hpp"
@@ -313,6 +315,28 @@ TEST_CASE("KL terms with factors and aggregates of their own are those of the fo
   compare_with_oracle<Divided>();
   compare_with_oracle<GatedAndDivided>();
   compare_with_oracle<Divided, gdpo::Kl<>, GatedAndDivided, Gated>();
+}
+
+TEST_CASE("SDAR beside another loss is the sum of the two", "[kl]") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    naive_loss::Data data = loss_product::random_tokens(random, 4, 9, 0.4);
+    data.kl_weights.clear();
+    if (naive_loss::count(data).tokens == 0) continue;
+    const auto& grpo = gdpo::ms_swift::grpo_loss;
+    auto sdar = gdpo::ms_swift::sdar_loss;
+    sdar.kl.beta = 0.1;
+    const auto own = gdpo::with_aggregate(sdar.kl, gdpo::aggregate::token_mean());
+    using Both = gdpo::Kls<std::decay_t<decltype(grpo.kl)>, std::decay_t<decltype(own)>>;
+    const loss_product::Outcome both = loss_product::call<double>(
+                                    gdpo::with_kl(grpo, Both{grpo.kl, {own, {}}}), data),
+                                a = loss_product::call<double>(grpo, data),
+                                b = loss_product::call<double>(sdar, data);
+    CHECK(both.result.loss == Approx(a.result.loss + b.result.loss).epsilon(1e-13));
+    for (std::size_t k = 0; k < both.gradient.size(); ++k)
+      CHECK(both.gradient[k] == Approx(a.gradient[k] + b.gradient[k]).epsilon(1e-12).margin(1e-15));
+  }
 }
 
 TEST_CASE("an aggregate of the term that is that of the loss changes no bit", "[kl]") {
