@@ -524,9 +524,8 @@ constexpr bool own_aggregates_v = has_aggregate_v<Kl>;
 template <class... Terms>
 constexpr bool own_aggregates_v<Kls<Terms...>> = (has_aggregate_v<Terms> || ...);
 /// Calls f with the aggregate of each term that is on and has its own.
-GDPO_CALLS_ANY
 template <class Kl, class F>
-GDPO_INLINE void for_each_own_aggregate(const Kl& kl, const F& f) {
+GDPO_HOST_INLINE void for_each_own_aggregate(const Kl& kl, const F& f) {
   if constexpr (own_aggregates_v<Kl>) {
     for_each_kl(kl, [&f](const auto& term) {
       if constexpr (has_aggregate_v<std::decay_t<decltype(term)>>) {

@@ -112,7 +112,13 @@ TEST_CASE("one call has the bits of three: levels of tokens") {
   check_loss<float, 3>(
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
                        gdpo::Aggregate, gdpo::Factors<archetype::OfTheRow>>{});
-  // The same, chosen at run time.
+  // KL terms with a factor and with an aggregate of their own.
+  using OfTheRow = gdpo::Factors<archetype::OfTheRow>;
+  check_loss<float, 3>(gdpo::with_kl(
+      gdpo::grpo_loss, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeightedK2, OfTheRow>{0.1}));
+  check_loss<float, 2>(gdpo::with_kl(
+      gdpo::grpo_loss, gdpo::with_aggregate(gdpo::Kl<>{0.1}, gdpo::aggregate::token_mean())));
+  // The factor again, chosen at run time.
   using Any = gdpo::AnyFactors<gdpo::Factors<>, gdpo::Factors<archetype::OfTheRow>>;
   check_loss<float, 3>(
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,

@@ -92,6 +92,17 @@ TEST_CASE("several KL terms and factors, on every target", "[loss][exec]") {
   check<float>(loss);
 }
 
+TEST_CASE("KL terms with factors and aggregates of their own, on every target", "[loss][exec]") {
+  using Gate = Factors<gdpo::factor::TeacherGate>;
+  using Gated = Kl<kl::ForwardK1, kl::Direct, Gate>;
+  using Divided = Kl<kl::K3, kl::ImportanceWeightedK2, Factors<>, gdpo::Aggregate>;
+  PolicyLoss<level::Token<>, Ratio, Kls<Divided, Gated>> loss;
+  loss.kl.first.aggregate = gdpo::aggregate::token_mean();
+  loss.kl.rest.first.against = Against::Teacher;
+  check<float>(loss);
+  check<float>(PolicyLoss<level::Token<>, Ratio, Divided>{});
+}
+
 TEST_CASE("the caller's surrogate, KL term and factor, in double", "[loss][exec][archetype]") {
   check<double>(PolicyLoss<level::Token<>, archetype::Soft, archetype::GatedTeacher,
                            archetype::RootOfLength, Factors<archetype::OfTheRow>>{});
