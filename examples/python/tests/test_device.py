@@ -132,7 +132,8 @@ def test_prepare(device, layout, dtype):
     degenerate, groups = torch.arange(6) % 3, torch.arange(6) // 2
     lines = [f"{name} 0.7" if name == "top_entropy" else name for name in gdpo.prepasses()]
     lines += ["gate estimator=k2 statistic=segment_mean max=0.1", "mean_one of=rows",
-              "importance statistic=group_mean", "covariance pick=top share=0.1 keep=picked"]
+              "importance statistic=group_mean", "covariance pick=top share=0.1 keep=picked",
+              "importance reach=level", "trl::sequence_truncate reach=level"]
     together = [["trl::sequence_truncate", "mean_one", "overlong", "top_entropy 0.5"], [],
                 ["overlong", "areal::m2po", "verl::clip_cov", "trl::token_truncate"]]
     for passes in [[line] for line in lines] + together:
