@@ -19,18 +19,32 @@ class Settings:
     """The settings of a loss, with the names of gdpo.PolicyLoss where it has them."""
 
     level: str = "token"
-    map_clamp: Bounds = OFF      # of the log ratio of each token, in nats
+    map: str = "none"            # of the log ratio of each token: none, clamp, trust_region
+    map_bounds: Bounds = OFF     # of clamp, in nats
+    map_low: float = 0.4         # of trust_region, in nats: at least -map_low where A < 0
+    map_high: float = 0.4        # and at most map_high where A > 0
+    statistic: str = "mean"      # from the log ratios of a segment to its own: mean, sum
     level_bounds: Bounds = OFF   # of the log ratio of a segment, in nats
-    level_eps: float = 0.0       # added to the number of tokens of a segment
+    level_eps: float = 0.0       # added to the number of tokens of a mean
+    surrogate: str = "ratio"     # ratio, reinforce, soft, clipped, positive_reinforce, none
     low: float = 0.2
     high: float = 0.2
     delta: float = INF
     dual: float = INF
-    cispo: bool = False          # whether the surrogate is -A clip(r) logp, with clip(r) detached
-    reinforce: bool = False      # whether it is -A logp
-    no_surrogate: bool = False   # whether there is none
+    tau_pos: float = 1.0
+    tau_neg: float = 1.05
+    factor: str = "none"         # detached: none, clipped_ratio, signed_ratio, gamma
     min_ratio: float = 0.0
     max_ratio: float = INF
+    positive_min: float = 1.0
+    positive_max: float = 1.0
+    negative_min: float = 0.0
+    negative_max: float = 1.0
+    threshold: float = 0.0       # an advantage above it is positive
+    k_pos: float = 2.0
+    lambda_pos: float = 3.0
+    k_neg: float = 3.0
+    lambda_neg: float = 2.0
     beta: float = 0.04
     kl: str = "k3"
     against: str = "ref"
@@ -87,18 +101,30 @@ def segments_of(mask: torch.Tensor, ids: Optional[torch.Tensor]) -> list:
     return found
 
 
+def mapped(settings: Settings, x: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """What the level's map makes of the log ratio of each token."""
+    if settings.map == "clamp":
+        return x.clamp(*settings.map_bounds)
+    if settings.map == "trust_region":  # each side where the advantage pushes there; 0 where A is 0
+        pushed_down = torch.where(advantage < 0, x.clamp(min=-settings.map_low),
+                                  torch.zeros_like(x))
+        return torch.where(advantage > 0, x.clamp(max=settings.map_high), pushed_down)
+    return x
+
+
 def log_ratio(settings: Settings, x: torch.Tensor, mask: torch.Tensor,
               ids: Optional[torch.Tensor]) -> torch.Tensor:
-    """The log ratio that the surrogate sees, from logp - old_logp of each token."""
-    x = x.clamp(*settings.map_clamp)
+    """The log ratio that the surrogate sees, from the mapped log ratio of each token."""
     if settings.level == "token":
         return x
     rows, tokens, values = [], [], []
     for row, run in segments_of(mask, ids):
-        mean = x[row, run].sum() / (len(run) + settings.level_eps)
+        whole = x[row, run].sum()
+        if settings.statistic == "mean":
+            whole = whole / (len(run) + settings.level_eps)
         for t in run:
             own = x[row, t]
-            value = mean if settings.level == "sequence" else mean.detach() + own - own.detach()
+            value = whole if settings.level == "sequence" else whole.detach() + own - own.detach()
             rows.append(row), tokens.append(t), values.append(value.clamp(*settings.level_bounds))
     if not values:
         return x * 0
@@ -106,20 +132,11 @@ def log_ratio(settings: Settings, x: torch.Tensor, mask: torch.Tensor,
     return torch.zeros_like(x).index_put(place, torch.stack(values))
 
 
-def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
-              logp: torch.Tensor) -> torch.Tensor:
-    """max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), and at most -A dual where A < 0.
-
-    CISPO: -A clip(r, min_ratio, max_ratio) logp, without a gradient through r. REINFORCE: -A logp.
-    """
-    if settings.no_surrogate:
-        return torch.zeros_like(logp)
-    if settings.reinforce:
-        return -advantage * logp
-    if settings.cispo:
-        return -advantage * ratio.clamp(settings.min_ratio, settings.max_ratio).detach() * logp
-    unclipped = -advantage * ratio.clamp(max=settings.delta)
-    clipped = -advantage * ratio.clamp(1 - settings.low, 1 + settings.high)
+def clipped_ratio(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor, high: float,
+                  delta: float) -> torch.Tensor:
+    """max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), and at most -A dual where A < 0."""
+    unclipped = -advantage * ratio.clamp(max=delta)
+    clipped = -advantage * ratio.clamp(1 - settings.low, 1 + high)
     # On a tie, inside of the clip range, the gradient is that of the unclipped branch.
     value = torch.where(unclipped >= clipped, unclipped, clipped)
     if settings.dual < INF:
@@ -128,12 +145,62 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
     return value
 
 
+def chosen(where: torch.Tensor, there: float, elsewhere: float) -> torch.Tensor:
+    """One of two numbers at each token, in float64."""
+    return torch.where(where, torch.tensor(there, dtype=torch.float64),
+                       torch.tensor(elsewhere, dtype=torch.float64))
+
+
+def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
+              logp: torch.Tensor) -> torch.Tensor:
+    """The term of each token that its advantage weighs, without the factor.
+
+    reinforce: -A logp. clipped: -A clip(r, 1 - low, 1 + high). soft: -A sigmoid(tau (r - 1)) 4 / tau
+    with the tau of the advantage's sign. positive_reinforce: reinforce where A > 0, else ratio.
+    """
+    if settings.surrogate == "none":
+        return torch.zeros_like(logp)
+    if settings.surrogate == "reinforce":
+        return -advantage * logp
+    if settings.surrogate == "clipped":
+        return -advantage * ratio.clamp(1 - settings.low, 1 + settings.high)
+    if settings.surrogate == "soft":
+        tau = chosen(advantage > 0, settings.tau_pos, settings.tau_neg)
+        return -advantage * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    if settings.surrogate == "positive_reinforce":
+        return torch.where(advantage > 0, -advantage * logp,
+                           clipped_ratio(settings, ratio, advantage, INF, INF))
+    return clipped_ratio(settings, ratio, advantage, settings.high, settings.delta)
+
+
+def factor(settings: Settings, log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """The factor of each token's surrogate, without a gradient.
+
+    clipped_ratio: clip(r, min_ratio, max_ratio). signed_ratio: the same with the bounds of the
+    advantage's sign. gamma: r^k e^(lambda - lambda r) with the k and lambda of that sign.
+    """
+    log_ratio = log_ratio.detach()
+    ratio = log_ratio.exp()
+    if settings.factor == "clipped_ratio":
+        return ratio.clamp(settings.min_ratio, settings.max_ratio)
+    if settings.factor == "signed_ratio":
+        return torch.where(advantage > settings.threshold,
+                           ratio.clamp(settings.positive_min, settings.positive_max),
+                           ratio.clamp(settings.negative_min, settings.negative_max))
+    if settings.factor == "gamma":
+        k = chosen(advantage < 0, settings.k_neg, settings.k_pos)
+        decay = chosen(advantage < 0, settings.lambda_neg, settings.lambda_pos)
+        return (decay + k * log_ratio - decay * ratio).exp()
+    return torch.ones_like(ratio)
+
+
 def kl_estimate(settings: Settings, logp: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """The estimate of KL(policy || other) at each token; a "+" brings the gradient of k2.
 
-    A "*", which multiplies it by the ratio of the level, is for the caller.
+    A "~" multiplies it by e^(logp - detach(logp)), the estimator of a gradient by its score. A "*",
+    which multiplies it by the ratio of the level, is for the caller.
     """
-    name = settings.kl.rstrip("+*")
+    name = settings.kl.rstrip("+*~")
     x = (other - logp).clamp(*settings.kl_input)
     if name == "k1":
         value = -x
@@ -145,6 +212,8 @@ def kl_estimate(settings: Settings, logp: torch.Tensor, other: torch.Tensor) -> 
         value = x * x / 2
     else:
         value = torch.expm1(x) - x
+    if settings.kl.endswith("~"):
+        value = value * (logp - logp.detach()).exp()
     value = value.clamp(*settings.kl_output)
     if settings.kl.endswith("+"):
         k2 = (logp - other) ** 2 / 2
@@ -183,8 +252,9 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
     advantage = tokens("token_advantages")
     if advantage is None:
         advantage = advantages.double().reshape(-1, 1).expand_as(logp)
-    ratio = log_ratio(settings, logp - old, mask, arrays.get("segments")).exp()
-    terms = surrogate(settings, ratio, advantage, logp)
+    x = log_ratio(settings, mapped(settings, logp - old, advantage), mask, arrays.get("segments"))
+    ratio = x.exp()
+    terms = surrogate(settings, ratio, advantage, logp) * factor(settings, x, advantage)
     if arrays.get("weights") is not None:
         terms = terms * tokens("weights")
     absolute = terms.abs()
@@ -221,50 +291,82 @@ def with_aggregate(settings: Settings, mode: str) -> Settings:
 
 
 def with_level(settings: Settings, level: str) -> Settings:
-    """The settings at a level; one that is not the loss's own has no clamp of log ratios."""
+    """The settings at a level; one that is not the loss's own has neither map nor bounds."""
     if level == settings.level:
         return settings
-    return dataclasses.replace(settings, level=level, map_clamp=OFF, level_bounds=OFF,
-                               level_eps=0.0)
+    fresh = {field: getattr(Settings, field) for field in (
+        "map", "map_bounds", "map_low", "map_high", "statistic", "level_bounds", "level_eps")}
+    return dataclasses.replace(settings, level=level, **fresh)
 
+
+#: Which surrogate, factor and map a loss has: that with the settings which the library lists.
+_KINDS = {
+    "surrogate": {
+        "ratio": {"low", "high", "delta", "dual"}, "reinforce": set(),
+        "soft": {"tau_pos", "tau_neg"}, "clipped": {"low", "high"},
+        "positive_reinforce": {"low", "dual"}},
+    "factor": {
+        "none": set(), "clipped_ratio": {"min_ratio", "max_ratio"},
+        "signed_ratio": {"positive_min", "positive_max", "negative_min", "negative_max",
+                         "threshold"},
+        "gamma": {"k_pos", "lambda_pos", "k_neg", "lambda_neg"}},
+    "level.map": {"none": set(), "clamp": {"lo", "hi"}, "trust_region": {"low", "high"}},
+}
 
 #: Where the settings of the library stand in Settings.
 _PLACES = {
-    "level": "level", "level.map": "map_clamp", "level.bounds": "level_bounds",
-    "level.statistic.count_eps": "level_eps",
-    **{f"surrogate.{name}": name for name in ("low", "high", "delta", "dual")},
-    **{f"factor.{name}": name for name in ("min_ratio", "max_ratio")},
+    "level": "level", "level.map": "map_bounds", "level.map.low": "map_low",
+    "level.map.high": "map_high", "level.statistic.kind": "statistic",
+    "level.statistic.count_eps": "level_eps", "level.bounds": "level_bounds",
+    **{f"{part}.{name}": name for part in ("surrogate", "factor")
+       for names in _KINDS[part].values() for name in names},
     "kl.beta": "beta", "kl.estimator": "kl", "kl.against": "against", "kl.input": "kl_input",
     "kl.output": "kl_output", "kl.gate_beta": "gate_beta", "aggregate.mode": "aggregate",
     **{f"aggregate.{name}": name for name in ("over", "count_eps", "row_count_eps", "constant",
                                               "padded_width", "scale")},
 }
 
+#: What stands behind the estimator for each rule of its gradient.
+_GRADIENTS = {"direct": "", "straight_through_k2": "+", "importance_weighted": "*",
+              "score_function": "~"}
 
-def settings_from(values: Dict[str, str]) -> Optional[Settings]:
+
+def _kind_of(part: str, values: Dict[str, str]) -> str:
+    """Which of _KINDS[part] has the settings that are listed."""
+    listed = {name[len(part) + 1:] for name in values if name.startswith(part + ".")}
+    for kind, settings in _KINDS[part].items():
+        if settings == listed:
+            return kind
+    raise ValueError(f"reference.py knows no {part} with the settings {sorted(listed)}")
+
+
+def settings_from(values: Dict[str, str]) -> Settings:
     """The settings of a loss, from the names and values that the library lists.
 
-    None where there is a setting, such as that of another surrogate, that is not known here. What
-    they must be for each name, the library's own tests say.
+    What they must be for each name, the library's own tests say.
+
+    Errors: ValueError for a setting, or a list of them, that is not known here.
     """
-    given, bounds = {"cispo": "factor.max_ratio" in values}, {}
-    gated = values.get("kl.factor") == "teacher_gate"
-    given["no_surrogate"] = gated and values.get("kl.estimator") == "forward_k1"
-    given["reinforce"] = (not given["cispo"] and not given["no_surrogate"]
-                          and "surrogate.low" not in values)
+    given = {part.rpartition(".")[2]: _kind_of(part, values) for part in _KINDS}
+    if values["level"] != "token" and "level.statistic.kind" not in values and (
+            "level.statistic.count_eps" not in values):
+        given["statistic"] = "sum"  # which has no setting
+    gated = values["kl.factor"] == "teacher_gate"
+    if gated and given["surrogate"] == "reinforce":
+        given["surrogate"] = "none"  # SDAR; neither has a setting
+    bounds: Dict[str, Dict[str, float]] = {}
     for name, value in values.items():
-        if name == "kl.gradient" and value == "direct":
-            continue
         if name in ("kl.factor", "kl.max_weight") or name == "kl.gate_beta" and not gated:
             continue  # max_weight is of a gradient that is not known here
         owner, _, end = name.rpartition(".")
         if end in ("lo", "hi") and owner in _PLACES:
             bounds.setdefault(_PLACES[owner], {})[end] = float(value)
-            continue
-        if name not in _PLACES:
-            return None
-        kind = type(getattr(Settings, _PLACES[name]))
-        given[_PLACES[name]] = value if kind is str else (
-            value == "true" if kind is bool else float(value))
+        elif name in _PLACES:
+            kind = type(getattr(Settings, _PLACES[name]))
+            given[_PLACES[name]] = value if kind is str else (
+                value == "true" if kind is bool else float(value))
+        elif name != "kl.gradient":
+            raise ValueError(f"reference.py does not know the setting {name}={value}")
+    given["kl"] += _GRADIENTS[values["kl.gradient"]]
     given.update({name: (ends["lo"], ends["hi"]) for name, ends in bounds.items()})
     return Settings(**given)

@@ -6,6 +6,7 @@ which the header loss/policy_loss.hpp documents for PolicyLoss; gradients have n
 so theirs is 1e-5 of each and 1e-6 of the largest.
 """
 import dataclasses
+import math
 import random
 
 import pytest
@@ -14,15 +15,25 @@ import torch
 import gdpo
 import reference
 from batches import Batch, PER_TOKEN, call, expected, packed, random_batch
-from reference import OFF, Settings, settings_from
+from reference import INF, OFF, Settings, settings_from
 
 LAYOUTS = ("padded", "rank 3", "packed", "nested")
 MASKS = (torch.bool, torch.uint8, torch.float32, torch.int64)
 PLAIN = ("advantages", "old_logp", "ref_logp", "rollout_logp", "teacher_logp")
 
-# What each loss sets, as the library lists it, of those that the reference has a formula for.
-NAMED = {name: settings for name in gdpo.losses() for settings in [
-    settings_from({s.name: s.value for s in gdpo.loss_settings(name) if s.value})] if settings}
+# What each loss sets, as the library lists it. A setting without a formula in the reference raises.
+NAMED = {name: settings_from({s.name: s.value for s in gdpo.loss_settings(name) if s.value})
+         for name in gdpo.losses()}
+
+
+#: The surrogates that clip the ratio from below, and from above.
+WITH_A_CLIP = {"low": ("ratio", "clipped", "positive_reinforce"), "high": ("ratio", "clipped")}
+#: Settings of each factor that make it the same at every ratio.
+CONSTANT_FACTORS = {
+    "none": {}, "clipped_ratio": {"min_ratio": 1.1, "max_ratio": 1.1},
+    "signed_ratio": {"positive_min": 0.7, "positive_max": 0.7, "negative_min": 0.9,
+                     "negative_max": 0.9},
+    "gamma": {"k_pos": 0, "lambda_pos": 0, "k_neg": 0, "lambda_neg": 0}}
 
 
 def needs(settings: Settings) -> dict:
@@ -46,24 +57,46 @@ def agrees(seed, got, want, dtype=torch.float64) -> None:
 
 # Laws.
 
-@pytest.mark.parametrize("name", gdpo.losses())
-def test_the_reference_has_a_formula(name):
-    if name not in NAMED:
-        pytest.skip(f"{name} has a setting that reference.py does not know; the tests of the "
-                    "library compare it")
-
-
 def test_settings_are_read_from_the_lists():
     clamped = dict(kl_input=(-20.0, 20.0), kl_output=(-10.0, 10.0))
     assert NAMED["grpo"] == Settings()
     assert NAMED["verl::vanilla"] == Settings(
-        beta=0.0, dual=3.0, map_clamp=(-20.0, 20.0), aggregate="token-mean", over="tokens",
-        **clamped)
+        beta=0.0, dual=3.0, map="clamp", map_bounds=(-20.0, 20.0), aggregate="token-mean",
+        over="tokens", **clamped)
     assert NAMED["verl::v0_9_0::gspo"] == Settings(
-        level="sequence_token", beta=0.0, level_bounds=(-float("inf"), 10.0), row_count_eps=1e-8,
+        level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0), row_count_eps=1e-8,
         over="non_empty_rows", **clamped)
     assert NAMED["slime::cispo"] == Settings(
-        cispo=True, min_ratio=0.8, max_ratio=1.2, beta=0.0, kl="k1", over="given", kl_input=OFF)
+        surrogate="reinforce", factor="clipped_ratio", min_ratio=0.8, max_ratio=1.2, beta=0.0,
+        kl="k1", over="given", kl_input=OFF)
+    assert NAMED["torchrl::cispo"] == Settings(
+        surrogate="clipped", beta=0.0, aggregate="token-mean", over="tokens")
+    assert NAMED["up_grpo"] == Settings(
+        surrogate="positive_reinforce", dual=3.0, beta=0.0, aggregate="token-mean", over="tokens")
+    assert NAMED["topr"] == Settings(
+        surrogate="reinforce", factor="signed_ratio", beta=0.0, aggregate="token-mean",
+        over="tokens")
+    assert NAMED["verl::sapo"] == Settings(
+        surrogate="soft", beta=0.0, map="clamp", map_bounds=(-20.0, 20.0), row_count_eps=1e-8,
+        over="non_empty_rows", **clamped)
+    assert NAMED["verl::geo_mean"] == Settings(
+        level="sequence", map="trust_region", low=INF, high=INF, beta=0.0, level_eps=1e-8,
+        row_count_eps=1e-8, **clamped)
+    assert NAMED["trl::vespo"] == Settings(
+        level="sequence", map="clamp", map_bounds=(-20.0, 20.0), statistic="sum",
+        level_bounds=(math.log(1e-8), 20.0), surrogate="reinforce", factor="gamma", beta=0.0,
+        aggregate="token-mean", over="given")
+    assert NAMED["trl::rloo"] == Settings(level="sequence", statistic="sum", beta=0.0)
+
+
+@pytest.mark.parametrize("changed", [{"surrogate.low": None}, {"surrogate.tau_pos": "1"},
+                                     {"factor.power": "2"}, {"level.map.lo": "-1"},
+                                     {"kl.gradient": "none"}], ids=str)
+def test_an_unknown_setting_is_an_error(changed):
+    """Else a loss whose formula the reference lacks would be taken for another one."""
+    values = {s.name: s.value for s in gdpo.loss_settings("grpo") if s.value} | changed
+    with pytest.raises((ValueError, KeyError)):
+        settings_from({name: value for name, value in values.items() if value is not None})
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
@@ -86,14 +119,16 @@ def test_micro_batches_add_up(name):
 def test_gradient_is_that_of_the_loss(name):
     """Numerical derivatives agree with the analytic gradient, away from the kinks of clips.
 
-    Sequence-token losses are left out, and SDAR: their gradient is by definition not that of their
-    value. So is that of CISPO, except where its bounds leave the ratio no room.
+    Sequence-token losses are left out: their gradient is by definition not that of their value. So
+    are those of detached factors and of KL terms whose gradient is another's, and so these get
+    settings that make the factor a constant, and the KL's own gradient.
     """
     batch = random_batch(5, 3, 6)
     settings = NAMED[name]
-    clip = {} if settings.reinforce else (
-        dict(min_ratio=1.1, max_ratio=1.1) if settings.cispo else dict(low=0.9, high=0.9))
-    loss = gdpo.PolicyLoss(name, **clip, beta=0.3, **needs(settings))
+    wide = {f"surrogate.{end}": 0.9 for end in ("low", "high")
+            if settings.surrogate in WITH_A_CLIP[end]}
+    loss = gdpo.PolicyLoss(name, **wide, **CONSTANT_FACTORS[settings.factor], beta=0.3,
+                           kl=settings.kl.rstrip("+~"), **needs(settings))
     counts = torch.tensor(batch.counts(given=9), dtype=torch.float64)
     arrays = {name: batch.arrays[name] for name in PLAIN}
     arrays["old_logp"] = batch.arrays["logp"] + 0.3 * (arrays["old_logp"] - batch.arrays["logp"])
