@@ -143,11 +143,13 @@ constexpr bool has_fields_v<
     true;
 
 /// Calls visit(path, member, info) for each setting of `x`, in the order of the lists, and for a
-/// struct without a list once for the struct.
+/// struct without a list once for the struct. A field without a name, such as the chosen one of
+/// several policies, means what the field means that it is in.
 template <class Visit>
 class FieldWalk {
  public:
-  constexpr FieldWalk(const Visit& visit, const FieldPath& owner) : visit_(visit), owner_(owner) {}
+  constexpr FieldWalk(const Visit& visit, const FieldPath& owner, const char* meaning = "")
+      : visit_(visit), owner_(owner), meaning_(meaning) {}
   template <class T>
   constexpr void operator()(const char* name, T& member, const Range& range,
                             const char* meaning) const {
@@ -156,9 +158,10 @@ class FieldWalk {
   template <class T>
   constexpr void operator()(const char* name, T& member, const char* meaning = "") const {
     const FieldPath path{&owner_, name};
+    if (!*name) meaning = meaning_;
     if constexpr (has_fields_v<std::remove_const_t<T>>) {
       visit_(path, member, FieldInfo{{}, meaning});
-      std::remove_const_t<T>::fields(member, FieldWalk(visit_, path));
+      std::remove_const_t<T>::fields(member, FieldWalk(visit_, path, meaning));
     } else {
       visit_(path, member, FieldInfo{{}, meaning});
     }
@@ -167,6 +170,7 @@ class FieldWalk {
  private:
   const Visit& visit_;
   const FieldPath& owner_;
+  const char* meaning_;  // of the owner
 };
 template <class T, class Visit>
 constexpr void walk_fields(T& x, const FieldPath& path, const Visit& visit) {

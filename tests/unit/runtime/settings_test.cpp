@@ -207,6 +207,9 @@ TEST_CASE("what sets several settings at once", "[runtime]") {
   };
   CHECK(names(runtime::shorthands(runtime::loss("verl::vanilla"))) ==
         "level.map kl kl.input kl.output aggregate");
+  // Of one of several maps, which is chosen at run time.
+  CHECK(names(runtime::shorthands(runtime::loss("vespo"))) ==
+        "level.map level.bounds kl kl.input kl.output aggregate");
   CHECK(names(runtime::shorthands(runtime::estimator("gdpo"))) == "renorm missing");
   CHECK(find(runtime::shorthands(runtime::loss("dapo")), "aggregate").kind.find("token-mean | ") ==
         0);
