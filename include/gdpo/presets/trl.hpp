@@ -113,7 +113,8 @@ inline constexpr VespoLoss<> vespo_loss{vespo_level, {}, {0.0}, aggregate::token
 inline constexpr PolicyLoss<level::Sequence<map::None, statistic::Sum>> rloo_loss{{}, {}, {0.0}};
 /// GMPOTrainer._compute_loss (experimental): log ratios of tokens clipped at +-0.4 (epsilon and
 /// epsilon_high, in log space) on the side of the advantage, the geometric mean of the row's
-/// ratios; the mean over rows. top_entropy_quantile takes tokens out of that mean: bind a mask.
+/// ratios; the mean over rows. Rows without a valid token are as in `rloo_loss`.
+/// top_entropy_quantile takes tokens out of that mean: bind a mask.
 inline constexpr auto gmpo_loss = gdpo::gmpo_loss;
 
 // The pre-passes of vllm_importance_sampling_mode, with a cap of 3. A token whose rollout_logp is
