@@ -45,7 +45,33 @@ class LossSettings(TypedDict, total=False):
     factor_min_ratio: Optional[float]  # lower bound of the detached ratio
     max_ratio: Optional[float]  # upper bound of the detached ratio
     factor_max_ratio: Optional[float]  # upper bound of the detached ratio
-    level_map: Optional[Tuple[float, float]]  # what is done to the log ratio of each token
+    tau_pos: Optional[float]  # temperature of the gate where A > 0
+    surrogate_tau_pos: Optional[float]  # temperature of the gate where A > 0
+    tau_neg: Optional[float]  # temperature of the gate elsewhere
+    surrogate_tau_neg: Optional[float]  # temperature of the gate elsewhere
+    kind: Optional[str]  # the mean of the log ratios of a segment, or their sum
+    level_statistic_kind: Optional[str]  # the mean of the log ratios of a segment, or their sum
+    k_pos: Optional[float]  # power of the ratio where A >= 0
+    factor_k_pos: Optional[float]  # power of the ratio where A >= 0
+    lambda_pos: Optional[float]  # decay in the ratio where A >= 0
+    factor_lambda_pos: Optional[float]  # decay in the ratio where A >= 0
+    k_neg: Optional[float]  # power of the ratio where A < 0
+    factor_k_neg: Optional[float]  # power of the ratio where A < 0
+    lambda_neg: Optional[float]  # decay in the ratio where A < 0
+    factor_lambda_neg: Optional[float]  # decay in the ratio where A < 0
+    level_map: Optional[Tuple[float, float]]  # 
+    level_map_low: Optional[float]  # where A < 0, the log ratio is at least -low
+    level_map_high: Optional[float]  # where A > 0, it is at most high
+    positive_min: Optional[float]  # lower bound of the ratio where A is positive
+    factor_positive_min: Optional[float]  # lower bound of the ratio where A is positive
+    positive_max: Optional[float]  # upper bound there
+    factor_positive_max: Optional[float]  # upper bound there
+    negative_min: Optional[float]  # lower bound of the ratio elsewhere
+    factor_negative_min: Optional[float]  # lower bound of the ratio elsewhere
+    negative_max: Optional[float]  # upper bound there
+    factor_negative_max: Optional[float]  # upper bound there
+    threshold: Optional[float]  # an advantage above it is positive
+    factor_threshold: Optional[float]  # an advantage above it is positive
 
 
 class EstimatorSettings(TypedDict, total=False):

@@ -1,6 +1,8 @@
 """The policy loss as a module, the counts that it divides by, and what it measures."""
 import copy
+import functools
 import inspect
+import math
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional
 
@@ -357,7 +359,7 @@ class PolicyLoss(torch.nn.Module):
 
 def value_of(loss: PolicyLoss, setting: str) -> str:
     """The value that a setting has in a loss, by its name in the library."""
-    return next(s.value for s in loss_settings(loss.line) if s.name == setting)
+    return values_of(loss.line)[setting]
 
 
 def has_kl(loss: PolicyLoss) -> bool:
@@ -365,12 +367,32 @@ def has_kl(loss: PolicyLoss) -> bool:
     return float(value_of(loss, "kl.beta")) != 0
 
 
+@functools.lru_cache(maxsize=256)
+def values_of(line: str) -> Dict[str, str]:
+    """The settings of a loss, by its name or its line, with their values."""
+    return {s.name: s.value for s in loss_settings(line) if s.value}
+
+
 def is_cispo(name: str) -> bool:
     """Whether a loss, by its name or its line, is one of those called cispo.
 
     Their clip is that of a factor, min_ratio and max_ratio, in place of low, high, delta and dual.
+    torchrl's loss of that name is none of them.
     """
-    return name.split(" ")[0].split("::")[-1] == "cispo"
+    return (name.split(" ")[0].split("::")[-1] == "cispo"
+            and "factor.max_ratio" in values_of(name))
+
+
+# The bounds whose clipped tokens the clip metrics count, and what switches each of them off.
+_CLIPS = {"surrogate.low": math.inf, "surrogate.high": math.inf, "factor.min_ratio": 0.0,
+          "factor.max_ratio": math.inf, "factor.positive_max": math.inf,
+          "factor.negative_max": math.inf}
+
+
+def has_clip(loss: PolicyLoss) -> bool:
+    """Whether the loss clips ratios, so that its clip metrics say something."""
+    values = values_of(loss.line)
+    return any(float(values[name]) != off for name, off in _CLIPS.items() if name in values)
 
 
 def ratio_bounds(low: float, high: float) -> Dict[str, float]:

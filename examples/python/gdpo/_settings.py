@@ -56,11 +56,12 @@ def estimator_settings(name: str) -> List[Setting]:
 def keywords(what: str) -> Dict[str, Setting]:
     """What sets a "loss" or an "estimator" of any name: the keyword, and the setting that it means.
 
-    A keyword is the end of a setting's name where no other setting ends so, in every loss that has
-    it, else the whole name with "_" for the dots. Of bounds it sets both ends.
+    A keyword is the end of a setting's name where no other setting ends so, in nine of ten losses
+    that have it (the library refuses it in the others, and names both), else the whole name with "_"
+    for the dots. Of bounds it sets both ends.
     """
     found: Dict[str, Setting] = {}
-    ends: Dict[str, bool] = {}  # whether the end of that name does
+    ends: Dict[str, List[bool]] = {}  # whether the end of that name does, in each
     for name in _NAMES[what]():
         listed = settings_of(what, name)
         pairs = {s.name for s in listed if s.kind == _PAIR}
@@ -70,9 +71,9 @@ def keywords(what: str) -> Dict[str, Setting]:
             if s.name != "level" and s.name.rpartition(".")[0] not in pairs:
                 found.setdefault(s.name, s)
                 alone = count[s.name.rpartition(".")[2]] == 1 and s.name not in pairs
-                ends[s.name] = ends.get(s.name, True) and alone
-    return {name.rpartition(".")[2] if ends[name] else name.replace(".", "_"): s
-            for name, s in found.items()}
+                ends.setdefault(s.name, []).append(alone)
+    return {name.rpartition(".")[2] if sum(ends[name]) >= 0.9 * len(ends[name])
+            else name.replace(".", "_"): s for name, s in found.items()}
 
 
 def word(value: object) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import PolicyLoss, advantages, count, estimators, losses, prepare
-from .._policy_loss import dividing_by_given, has_kl, is_cispo
+from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo
 from .._settings import keywords, line, said
 from ._constraints import Constraints
 from ._known import knows
@@ -65,7 +65,7 @@ _ESTIMATORS = {
     ("reinforce_plus_plus", "none"): "ms_swift::reinforce_plus_plus_no_scale",
     ("reinforce_plus_plus", "gdpo"): "ms_swift::reinforce_plus_plus_no_scale",
 }
-_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
+_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
 
 # What the log shows of a loss under gdpo/, with the name that it has in gdpo.Metrics.
 _EXTRA = {"policy_loss": "policy_loss", "kl_loss": "kl_loss", "ratio/mean": "ratio",
@@ -268,7 +268,9 @@ class PluggedIn:
         for name, value in extra.items():
             self._metrics[mode][f"gdpo/{name}"].append(value)
         data = {"mode": mode, "entropy": entropy_metrics, "completion_mask": mask,
-                "completion_token_count": mask.sum().clamp(min=1.0), "clipping": clip}
+                "completion_token_count": mask.sum().clamp(min=1.0)}
+        if has_clip(self._gdpo_loss):
+            data["clipping"] = clip
         if kl is not None:
             data["kl"] = kl
         if rollout_metrics:
@@ -331,6 +333,9 @@ def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
     settings = {"kl.beta": 0.0 if trainer.kl_in_reward else trainer.beta}
     if trainer.loss_type == "cispo":
         settings["factor.max_ratio"] = trainer.epsilon_high  # the bound itself
+    elif trainer.loss_type == "sapo":
+        settings.update({"surrogate.tau_pos": trainer.tau_pos,
+                         "surrogate.tau_neg": trainer.tau_neg})
     else:
         settings.update({"surrogate.low": trainer.epsilon_low,
                          "surrogate.high": trainer.epsilon_high,

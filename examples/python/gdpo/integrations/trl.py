@@ -18,7 +18,7 @@ import trl
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
-from .._policy_loss import dividing_by_given, is_cispo, value_of
+from .._policy_loss import dividing_by_given, has_clip, is_cispo, value_of
 from .._settings import said
 from ._constraints import Constraints
 from ._known import knows
@@ -42,17 +42,19 @@ _LOSS = {
     "_get_per_token_logps_and_entropies": (
         "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size",
         "compute_entropy", "compute_aux_loss", *_FORWARDED),
+    "get_gamma_weights": ("advantages", "log_ratio_per_token", "mask",
+                          "importance_sampling_ratio", "k_pos", "lambda_pos", "k_neg",
+                          "lambda_neg"),
     "get_high_entropy_mask": ("self", "entropies", "mask", "threshold"),
     "get_off_policy_mask": ("advantages", "per_token_logps", "sampling_per_token_logps", "mask",
                             "off_policy_threshold"),
 }
 
 # The presets of TRL's loss types, and of its scale_rewards under "sum_then_normalize".
-_LOSS_TYPES = {
-    "grpo": {"name": "trl::grpo"}, "bnpo": {"name": "trl::bnpo"},
-    "dr_grpo": {"name": "trl::dr_grpo"}, "dapo": {"name": "trl::dapo"},
-    "luspo": {"name": "trl::luspo"}, "cispo": {"name": "trl::cispo"},
-}
+_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+# The options of VESPO, by the settings that they are; and the least decay that TRL takes.
+_VESPO = ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
+_LEAST_LAMBDA = 1e-4
 # The shares of clipped tokens that TRL logs, and of losses called cispo.
 _SHARES = {"clip_ratio/low_mean": "clip_fraction_low", "clip_ratio/high_mean": "clip_fraction_high",
            "clip_ratio/region_mean": "clip_fraction"}
@@ -92,9 +94,14 @@ def _own_settings(name: str, args: Any) -> Dict[str, Any]:
     return {"name": name, **{key: value for key, value in settings.items() if key not in own}}
 
 
+def _name_of(loss: PolicyLoss) -> str:
+    """The name of a loss."""
+    return loss.line.split(" ")[0]
+
+
 def _is_bnpo(loss: PolicyLoss) -> bool:
     """Whether a loss is one of those called bnpo."""
-    return loss.line.split(" ")[0].endswith("bnpo")
+    return _name_of(loss).endswith("bnpo")
 
 
 def _check_kl(loss: PolicyLoss, beta: float) -> None:
@@ -124,8 +131,9 @@ class GRPOTrainer(trl.GRPOTrainer):
       kept at a limit instead of maximized. Their multipliers are saved in checkpoints, and a run
       that is resumed with other limits goes on with them. `gdpo_constraints` has them.
 
-    All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the loss
-    types sapo and vespo, and the entropy bonus) TRL's own code computes, after a warning.
+    All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the entropy
+    bonus, and the loss type vespo with use_bias_correction_kl or with the weights of vLLM) TRL's
+    own code computes, after a warning.
 
     Errors: ValueError for unknown names, with a list of those there are, for settings that do not
     fit, and for a choice that cannot be honored.
@@ -192,6 +200,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         else:
             chosen = PolicyLoss(**_own_settings(loss, self.args))
         _check_kl(chosen, self.beta)
+        if self._corrects_for_vllm and "vespo" in _name_of(chosen):
+            raise ValueError(
+                f"gdpo.integrations.trl: loss: given {_name_of(chosen)}, with the weights of vLLM "
+                "(vllm_importance_sampling_correction); needed: one of the two, because VESPO takes "
+                "these weights into the ratio of the row, and here they would multiply the loss")
         return chosen if _is_bnpo(chosen) else dividing_by_given(chosen)
 
     def _missing_option(self) -> Optional[str]:
@@ -200,14 +213,31 @@ class GRPOTrainer(trl.GRPOTrainer):
             return "the entropy bonus"
         if self.loss_type not in _LOSS_TYPES:
             return f"loss_type={self.loss_type!r}"
+        if self.loss_type == "vespo" and self._corrects_for_vllm:
+            return "loss_type='vespo' with the weights of vLLM in its ratio"
+        if self.loss_type == "vespo" and self.beta != 0 and self.args.use_bias_correction_kl:
+            return "loss_type='vespo' with use_bias_correction_kl, whose ratios are of tokens"
         return None
+
+    @property
+    def _corrects_for_vllm(self) -> bool:
+        """Whether there are weights of the rollouts of vLLM."""
+        return self.use_vllm and self.vllm_importance_sampling_correction
 
     def _translated_settings(self) -> Dict[str, Any]:
         """The settings of PolicyLoss that TRL's options stand for."""
-        settings: Dict[str, Any] = dict(
-            _LOSS_TYPES[self.loss_type], level=self.importance_sampling_level, beta=self.beta)
+        settings: Dict[str, Any] = dict(name=f"trl::{self.loss_type}", beta=self.beta)
+        if self.loss_type != "vespo":  # whose ratios are those of rows in any case
+            settings["level"] = self.importance_sampling_level
         if self.loss_type == "cispo":
             settings["max_ratio"] = self.epsilon_high  # the bound itself
+        elif self.loss_type == "sapo":
+            settings.update(tau_pos=self.args.sapo_temperature_pos,
+                            tau_neg=self.args.sapo_temperature_neg)
+        elif self.loss_type == "vespo":
+            settings.update({name: getattr(self.args, f"vespo_{name}") for name in _VESPO})
+            for name in ("lambda_pos", "lambda_neg"):
+                settings[name] = max(settings[name], _LEAST_LAMBDA)
         else:  # a ratio is never below 0
             settings.update(low=self.epsilon_low if self.epsilon_low <= 1 else math.inf,
                             high=self.epsilon_high, delta=self.args.delta)
@@ -284,10 +314,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         policy_loss = self._gdpo_loss or _policy_loss(**self._translated_settings())
         loss, metrics = policy_loss(logp, **arrays)
         numbers = dict(zip(metrics.names(), metrics.result.tolist()))
-        cispo = is_cispo(policy_loss.line)
-        self._log_means(mode, numbers, len(mask), diagnose(metrics),
-                        _CISPO_SHARES if cispo else _SHARES)
-        if not cispo:
+        shares = (_CISPO_SHARES if is_cispo(policy_loss.line) else
+                  _SHARES if has_clip(policy_loss) else {})
+        self._log_means(mode, numbers, len(mask), diagnose(metrics), shares)
+        if self._gdpo_loss is None and self.loss_type == "vespo":
+            self._log_phi(mode, inputs, mask, logp.detach())
+        if shares is _SHARES:
             self._log_extremes(mode, numbers, functools.partial(
                 _without_empty_rows, policy_loss, logp, arrays))
         if self.aux_loss_enabled:
@@ -320,7 +352,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         if self.top_entropy_quantile < 1.0:
             factors.append(self.get_high_entropy_mask(entropies, mask,
                                                       1 - self.top_entropy_quantile))
-        if self.use_vllm and self.vllm_importance_sampling_correction:
+        if self._corrects_for_vllm:
             factors.append(inputs["importance_sampling_ratio"])
         if not factors:
             return None
@@ -365,6 +397,21 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._metrics[mode][key].append(value)
         for finding in findings:
             self._tell(f"{finding.name} {finding.subject}", str(finding))
+
+    def _log_phi(self, mode: str, inputs: Dict[str, Any], mask: torch.Tensor,
+                 logp: torch.Tensor) -> None:
+        """Logs the mean weight of VESPO, which our metrics do not have, as TRL computes it."""
+        wide = torch.promote_types(logp.dtype, torch.float32)  # 16 bits round it
+        old_logp = inputs.get("old_per_token_logps")
+        moved = (torch.zeros_like(logp) if old_logp is None else logp.to(wide) - old_logp.to(wide))
+        phi = self.get_gamma_weights(
+            advantages=inputs["advantages"].reshape(len(mask), -1), log_ratio_per_token=moved,
+            mask=mask, importance_sampling_ratio=None,
+            **{name: getattr(self.args, f"vespo_{name}") for name in _VESPO})
+        of_rows = phi.shape[1] == 1
+        counted = torch.ones_like(phi) if of_rows else mask
+        self._metrics[mode]["vespo/phi_seq_mean"].append(self._means(
+            {"phi": ((phi * counted).sum().item(), counted.sum().item())})["phi"])
 
     def _means(self, pairs: Dict[str, Tuple[float, float]]) -> Dict[str, float]:
         """Sum / count over all processes, in one reduction."""

@@ -22,7 +22,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import is_cispo, outside, ratio_bounds
+from .._policy_loss import is_cispo, outside, ratio_bounds, values_of
 from .._settings import said
 from ._constraints import Constraints
 from ._known import knows
@@ -43,7 +43,10 @@ _CORRECTION_PARAMETERS = (
     "rollout_is_batch_normalize", "rollout_rs", "rollout_rs_threshold")
 
 # verl's own losses that this library has, by loss_mode.
-_OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo", "cispo": "verl::cispo"}
+_OF_VERL = {mode: f"verl::{mode}" for mode in ("vanilla", "gspo", "cispo", "sapo", "geo_mean",
+                                              "dro")}
+# The aggregate of those that do not read loss_agg_mode; None is the preset's.
+_OWN_AGGREGATES = {"verl::sapo": "seq-mean-token-mean", "verl::geo_mean": None}
 
 
 class Loss:
@@ -55,10 +58,13 @@ class Loss:
       those of the KL are not taken.
 
     As with verl's losses, the clip range (clip_ratio_low, clip_ratio_high; of a loss called cispo
-    it is that of min_ratio and max_ratio), the dual clip (clip_ratio_c, of ratios of tokens) and
-    the aggregate (loss_agg_mode, loss_scale_factor) are those of the actor's configuration, unless
-    the line sets them. With the word "own" they are the loss's own. The counts that divide are
-    those of config.global_batch_info in any case.
+    it is that of min_ratio and max_ratio, and of GMPO that of log ratios), the dual clip
+    (clip_ratio_c, of ratios of tokens), the temperatures of SAPO (tau_pos, tau_neg), the penalty of
+    "verl::dro" (policy_loss.dro_beta) and the aggregate (loss_agg_mode, loss_scale_factor; not of
+    "verl::sapo" and "verl::geo_mean") are those of the actor's configuration, unless the line sets
+    them. With the word "own" they are the loss's own. The counts that divide are those of
+    config.global_batch_info; of "verl::geo_mean" without "own" they are, as in verl, the rows of
+    the micro-batch.
 
     Errors: ValueError for unknown names and settings, with a list of the known ones.
     """
@@ -90,12 +96,23 @@ class Loss:
 
     @property
     def _is_of_tokens(self) -> bool:
-        """Whether the loss clips the ratios of tokens, as all do but GSPO."""
-        return self._level == "token" or (self._level is None and "gspo" not in self.name)
+        """Whether the ratios are those of tokens."""
+        return (self._level or values_of(self.name)["level"]) == "token"
 
     @property
     def _is_cispo(self) -> bool:
         return is_cispo(self.name)
+
+    @property
+    def _is_dro(self) -> bool:
+        """Whether the loss has a penalty against the old policy, which is no KL term of verl's."""
+        return self.name == "verl::dro"
+
+    @property
+    def _is_geo_mean(self) -> bool:
+        """Whether the loss is the mean over the rows of a micro-batch, as verl's geo_mean."""
+        return (self.name == "verl::geo_mean" and not self._own
+                and not any(setting.startswith("aggregate") for setting in self._said))
 
     @property
     def is_plain(self) -> bool:
@@ -104,7 +121,9 @@ class Loss:
 
     def _policy_loss(self, default: Dict[str, Any], dp_size: int) -> gdpo.PolicyLoss:
         """The loss with these settings, named as in the library, unless it has its own."""
-        settings = {**default, **self._said, "kl.beta": 0.0}
+        settings = {**default, **self._said}
+        if not self._is_dro:
+            settings["kl.beta"] = 0.0
         settings["aggregate.scale"] = float(settings.get("aggregate.scale", 1)) * dp_size
         return _make(self.name, self._level, tuple(sorted(settings.items())))
 
@@ -114,11 +133,18 @@ class Loss:
             return {}
         low, high = (config.clip_ratio if end is None else end
                      for end in (config.clip_ratio_low, config.clip_ratio_high))
-        known = {setting.name for setting in gdpo.loss_settings(self.name)}
-        settings = ratio_bounds(low, high) if self._is_cispo else {}
-        if "surrogate.low" in known:
-            settings.update({"surrogate.low": low, "surrogate.high": high})
-        settings["aggregate"] = self._said.get("aggregate", loss_agg_mode)
+        known = values_of(" ".join([self.name, *([self._level] if self._level else [])]))
+        settings: Dict[str, Any] = ratio_bounds(low, high) if self._is_cispo else {}
+        clip = "level.map" if "level.map.low" in known else "surrogate"
+        settings.update({name: value for name, value in (
+            (f"{clip}.low", low), (f"{clip}.high", high)) if name in known})
+        if "surrogate.tau_pos" in known:
+            settings.update({"surrogate.tau_pos": config.tau_pos,
+                             "surrogate.tau_neg": config.tau_neg})
+        if self._is_dro:
+            settings["kl.beta"] = _dro_beta(config)
+        settings["aggregate"] = self._said.get(
+            "aggregate", _OWN_AGGREGATES.get(self.name, loss_agg_mode))
         most = config.get("clip_ratio_c", 3.0)
         if "surrogate.dual" in known and self._is_of_tokens:  # verl has no other dual clip
             settings["surrogate.dual"] = most
@@ -134,13 +160,13 @@ class Loss:
                  rollout_is_weights: Optional[torch.Tensor] = None
                  ) -> Tuple[torch.Tensor, Dict[str, float]]:
         """The loss of one micro-batch and its metrics, as verl's ppo_loss asks for them."""
-        dp_size = config.global_batch_info.get("dp_size", 1)
+        info = {} if self._is_geo_mean else config.global_batch_info
         default = self._from_config(loss_agg_mode, config)
         settings = {**default, **self._said}
-        loss, metrics = self._policy_loss(default, dp_size)(
+        loss, metrics = self._policy_loss(default, info.get("dp_size", 1))(
             log_prob, old_logp=old_log_prob, mask=response_mask, token_advantages=advantages,
-            weights=rollout_is_weights,
-            counts=_counts(response_mask, config.global_batch_info, settings.get("aggregate")))
+            counts=_counts(response_mask, info, settings.get("aggregate")),
+            **self._weights(rollout_is_weights, response_mask))
         result = _metrics(metrics)
         if {"factor.min_ratio", "factor.max_ratio"} <= settings.keys() and self._is_of_tokens:
             beyond = outside(_ratio(old_log_prob, log_prob.detach()), settings)
@@ -151,7 +177,21 @@ class Loss:
             result["actor/pg_clipfrac_lower"] = _dual_clip_fraction(
                 old_log_prob, log_prob.detach(), advantages, response_mask,
                 float(settings["surrogate.dual"]))
+        if "level.map.low" in settings:
+            result.update(_metrics_of_map(old_log_prob, log_prob.detach(), advantages,
+                                          response_mask, settings))
         return loss, result
+
+    def _weights(self, weights: Optional[torch.Tensor], mask: torch.Tensor
+                 ) -> Dict[str, torch.Tensor]:
+        """What rollout_is_weights multiply: the surrogate, of DRO all, of geo_mean whole rows."""
+        if weights is None:
+            return {}
+        if self.name == "verl::geo_mean":
+            wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+            logs = (wide + 1e-10).log().masked_fill(mask == 0, 0.0)
+            return {"row_weights": (logs.sum(-1) / ((mask != 0).sum(-1) + 1e-8)).exp()}
+        return {"weights": weights, **({"kl_weights": weights} if self._is_dro else {})}
 
 
 class BypassLoss:
@@ -245,6 +285,30 @@ def _dual_clip_fraction(old_logp: torch.Tensor, logp: torch.Tensor, advantages: 
                         mask: torch.Tensor, dual: float) -> float:
     """The share of tokens at the dual clip, which `gdpo.Metrics` does not measure."""
     return _share((_ratio(old_logp, logp) > dual) & (advantages < 0), mask)
+
+
+def _metrics_of_map(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torch.Tensor,
+                    mask: torch.Tensor, settings: Dict[str, Any]) -> Dict[str, float]:
+    """verl's metrics of GMPO, which bounds log ratios before the ratio of the row is taken."""
+    wide = torch.promote_types(logp.dtype, torch.float32)
+    moved = logp.to(wide) - old_logp.to(wide)
+    beyond = ((moved < -float(settings["level.map.low"])) |
+              (moved > float(settings["level.map.high"])))
+    valid = mask.bool()
+    kl = (-moved).masked_fill(~valid, 0.0).sum() / (valid.sum() + 1e-8)
+    return {"actor/pg_clipfrac": _share(beyond & (advantages > 0), mask),
+            "actor/pg_clipfrac_lower": _share(beyond & (advantages < 0), mask),
+            "actor/ppo_kl": kl.item()}
+
+
+def _dro_beta(config: Any) -> float:
+    """The coefficient of the penalty of DRO, for which verl has no default."""
+    beta = config.policy_loss.get("dro_beta", None)
+    if beta is None or beta <= 0:
+        raise ValueError(f"gdpo.integrations.verl: policy_loss.dro_beta: given {beta}; needed: a "
+                         "number above 0, because verl has no default (the word own: that of the "
+                         "preset)")
+    return beta
 
 
 def _ratio(old_logp: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
@@ -465,7 +529,7 @@ def register() -> None:
     from verl.trainer.ppo import core_algos
     is_known = knows(
         core_algos.compute_policy_loss_vanilla, _LOSS_PARAMETERS, plugin="verl", version=VERSION,
-        instead="verl's own losses are used, and loss_mode=gdpo:... is for its vanilla and gspo")
+        instead="verl's own losses are used, and loss_mode=gdpo:... is for those of its own")
     core_algos.POLICY_LOSS_REGISTRY = _Losses(core_algos.POLICY_LOSS_REGISTRY, is_known)
     if knows(core_algos.compute_gdpo_outcome_advantage, _GDPO_PARAMETERS, plugin="verl",
              version=VERSION, instead="verl's own advantages are used, and algorithm."

@@ -221,6 +221,7 @@ def settings_of(rng, loss_type):
         "loss_type": loss_type, "epsilon_low": rng.choice([0.1, 0.2, 0.3]),
         "epsilon_high": rng.choice(highs), "beta": rng.choice([0.0, 0.04, 0.5]),
         "importance_sampling_level": rng.choice(["token", "sequence", "sequence_token"]),
+        "tau_pos": rng.choice([1.0, 0.5, 2.0]), "tau_neg": rng.choice([1.05, 3.0]),
         "kl_in_reward": rng.random() < 0.2, "overlong_filter": rng.random() < 0.5,
         "max_completion_length": rng.choice([9, 100]), "top_entropy_quantile": top,
         "rollout_importance_sampling_mode": rng.choice(
@@ -313,7 +314,7 @@ def test_rollout_corrections(record, helpers, seeds, mode):
                          f"seed {mode} {seed}")
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
+@pytest.mark.parametrize("loss_type", ms_swift._LOSS_TYPES)
 def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
     """MegatronGRPOTrainer.loss_func, which ours does not replace, beside the presets of its losses.
 
@@ -354,8 +355,11 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
         counts[:3].clamp_(min=1)
         counts[3] = max(batch.num_items_in_batch.item() / 2, 1.0) / micro_batches
         extra = {"constant": trainer.max_completion_length} if loss_type == "dr_grpo" else {}
-        clip = dict(max_ratio=trainer.epsilon_high) if loss_type == "cispo" else dict(
-            low=trainer.epsilon_low, high=trainer.epsilon_high, delta=trainer.args.delta)
+        clip = dict(low=trainer.epsilon_low, high=trainer.epsilon_high, delta=trainer.args.delta)
+        if loss_type == "cispo":
+            clip = dict(max_ratio=trainer.epsilon_high)
+        elif loss_type == "sapo":
+            clip = dict(tau_pos=trainer.tau_pos, tau_neg=trainer.tau_neg)
         loss, metrics = gdpo.PolicyLoss(
             preset, trainer.importance_sampling_level, **clip,
             beta=0.0 if trainer.kl_in_reward else trainer.beta, **extra)(

@@ -55,7 +55,7 @@ def test_every_loss_can_be_chosen(helpers, name):
     """The names of ms-swift divide by the micro-batch, the others by all tokens of the rollout."""
     settings = {"constant": 7.0} if "dr_grpo" in name else {}
     ms_swift.install(loss=name, loss_settings=settings)
-    trainer = helpers.trainer(ms_swift._choices, loss_type="sapo",
+    trainer = helpers.trainer(ms_swift._choices, loss_type="real",
                               args={"steps_per_generation": 2})
     logp, batch = batch_of()
     loss, gradient = loss_and_gradient(trainer, logp, batch)
@@ -197,7 +197,7 @@ def test_evaluation_leaves_multipliers_alone(helpers):
 
 
 @pytest.mark.parametrize("options", [
-    {"loss_type": "real"}, {"loss_type": "sapo"}, {"sdar_loss_coef": 0.1},
+    {"loss_type": "real"}, {"loss_type": "fipo"}, {"sdar_loss_coef": 0.1},
     {"use_liger_loss": True}, {"loss_type": "gspo_next"}])
 def test_what_ours_lacks_falls_back_or_raises(helpers, options):
     with pytest.warns(UserWarning, match="ms-swift's own code is used"):

@@ -19,11 +19,11 @@ import gdpo
 import pytest
 import torch
 import trl
-from gdpo.integrations.trl import GRPOTrainer
+from gdpo.integrations.trl import _LOSS_TYPES, GRPOTrainer
+from trl.experimental.gmpo import GMPOTrainer
 
 BATCHES = 200  # of each function
 TYPES = (torch.float32, torch.bfloat16, torch.float64)
-LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"]
 
 
 def random_mask(rng, rows, width, empty=True):
@@ -56,6 +56,17 @@ class LossBatch:
         self.arguments = dict(delta=rng.choice([None, 1.05, 2.0, 0.97]), report_to=[],
                               use_bias_correction_kl=rng.random() < 0.4,
                               steps_per_generation=self.steps)
+        other = random.Random(f"{loss_type} {seed}")
+        if loss_type == "sapo":
+            self.arguments.update(sapo_temperature_pos=other.choice([1.0, 0.5]),
+                                  sapo_temperature_neg=other.choice([1.05, 3.0]))
+        if loss_type == "vespo":
+            self.arguments.update({f"vespo_{name}": other.choice(values) for name, values in (
+                ("k_pos", [2.0, 0.5]), ("k_neg", [3.0, 0.0]), ("lambda_pos", [3.0, 0.0]),
+                ("lambda_neg", [2.0, 1.0]))})
+            # What TRL's own code computes: the weights of vLLM, and ratios of tokens in the KL term.
+            self.settings.update(use_vllm=False, importance_sampling_level="token")
+            self.arguments["use_bias_correction_kl"] = False
         if loss_type == "cispo":  # whose bound is of the ratio itself
             self.settings["epsilon_high"] = random.Random(f"cispo {seed}").choice(
                 [0.2, 0.9, 1.05, 5.0])
@@ -72,7 +83,9 @@ class LossBatch:
     def _inputs(self, shape):
         rng = self.rng
         # A bound below 1 clips the ratio 1 that TRL gives to a row without tokens, and counts it.
-        empty = self.settings["loss_type"] != "cispo" or self.settings["epsilon_high"] >= 1
+        # In the loss of GMPOTrainer such a row has a value, which has no gradient.
+        empty = self.settings["loss_type"] != "gmpo" and (
+            self.settings["loss_type"] != "cispo" or self.settings["epsilon_high"] >= 1)
         near = lambda: self._rounded(self.logp.float() + self.spread * torch.randn(shape))
         inputs = {
             "prompt_ids": torch.zeros(self.rows, 2, dtype=torch.long),
@@ -99,8 +112,8 @@ class LossBatch:
         inputs["num_items_in_batch"] = inputs["completion_mask"].sum() * rng.choice([1, 3])
         return inputs
 
-    def run(self, cls, helpers, widen):
-        """Loss, gradient and metrics of a trainer's class.
+    def run(self, cls, helpers, widen, loss=None):
+        """Loss, gradient and metrics of a trainer's class; with a loss, of ours with that one.
 
         widen: the arithmetic is in float64, of the same stored numbers. In float32, TRL's
         exp(x) - x - 1 is rounded by 6e-8 of 1, which for two policies that are close is up to 1e-4
@@ -113,6 +126,8 @@ class LossBatch:
         trainer = helpers.trainer(
             cls, self.training, self.processes, args=types.SimpleNamespace(**self.arguments),
             **self.settings)
+        if loss is not None:
+            trainer._gdpo_loss = loss
         trainer._get_per_token_logps_and_entropies = lambda *a, **k: (
             logp, entropies, torch.tensor(0.5))
         loss = trainer._compute_loss(None, {k: cast(v) for k, v in self.inputs.items()})
@@ -132,7 +147,7 @@ def beside_terms(loss, gradient):
     return torch.stack([loss.double(), gradient.double().abs().sum()])
 
 
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", _LOSS_TYPES)
 def test_losses(helpers, record, loss_type):
     about = (helpers.TRL, "GRPOTrainer._compute_loss", f"trl::{loss_type} (loss)")
     for seed in range(BATCHES):
@@ -152,6 +167,74 @@ def test_losses(helpers, record, loss_type):
         assert clips == {key for key in their_metrics if "clip_ratio" in key}, context
         for key, value in their_metrics.items():
             record.close(*about, "metrics", metrics[key], value, 1e-5, f"{key}, {context}")
+
+
+def test_gmpo(helpers, record):
+    """GMPOTrainer beside our GRPOTrainer with its loss, on what it reads of the configuration."""
+    about = (helpers.TRL, "GMPOTrainer._compute_loss", "trl::gmpo (loss)")
+    for seed in range(BATCHES):
+        batch = LossBatch(seed, "gmpo")
+        batch.settings.update(top_entropy_quantile=1.0, use_vllm=False, aux_loss_enabled=False,
+                              off_policy_mask_threshold=None, importance_sampling_level="token")
+        if batch.inputs["advantages"].dim() == 2:
+            batch.inputs["advantages"] = batch.inputs["advantages"][:, 0].contiguous()
+        loss = gdpo.PolicyLoss("trl::gmpo", beta=batch.settings["beta"], level_map_low=batch.settings[
+            "epsilon_low"], level_map_high=batch.settings["epsilon_high"])
+        context = f"seed {seed}: {batch}"
+        ours, gradient, metrics = batch.run(GRPOTrainer, helpers, widen=False, loss=loss)
+        theirs, their_gradient, their_metrics = batch.run(GMPOTrainer, helpers, widen=True)
+        record.batch(*about)
+        record.close(*about, "loss", beside_terms(ours, their_gradient),
+                     beside_terms(theirs, their_gradient), 1e-5, context)
+        if batch.dtype == torch.bfloat16:
+            torch.testing.assert_close(gradient.double(), their_gradient, rtol=2.0 ** -8, atol=1e-6,
+                                       msg=lambda differences: f"{differences}; {context}")
+        else:
+            record.close(*about, "gradient", gradient, their_gradient, 1e-5, context)
+        assert not [key for key in metrics if "clip_ratio" in key]
+        for key, value in their_metrics.items():
+            if "clip_ratio" not in key:
+                record.close(*about, "metrics", metrics[key], value, 1e-5, f"{key}, {context}")
+
+
+def test_rloo(helpers, record):
+    """RLOOTrainer's loss beside the one by its name. Its rows without a token have a value alone."""
+    about = (helpers.TRL, "RLOOTrainer._compute_loss", "trl::rloo (loss)")
+    for seed in range(BATCHES):
+        batch = LossBatch(seed, "rloo")
+        rng = random.Random(f"rloo {seed}")
+        mask = random_mask(rng, batch.rows, batch.width, empty=False)
+        old_logp = batch._rounded(batch.logp.float() + batch.spread * torch.randn(mask.shape))
+        advantages = torch.randn(batch.rows)
+        context = f"seed {seed}: {batch}"
+        logp = batch.logp.double().requires_grad_()
+        trainer = helpers.trainer(
+            trl.RLOOTrainer, epsilon_low=batch.settings["epsilon_low"],
+            epsilon_high=batch.settings["epsilon_high"], aux_loss_enabled=False)
+        trainer._get_per_token_logps_and_entropies = lambda *a, **k: (
+            logp, batch.entropies.double(), None)
+        theirs = trainer._compute_loss(None, {
+            **batch.inputs, "completion_mask": mask, "advantages": advantages.double(),
+            "old_logps": (old_logp.double() * mask).sum(1)})
+        [their_gradient] = torch.autograd.grad(theirs, logp)
+        low = batch.settings["epsilon_low"]
+        at = batch.logp.clone().requires_grad_()
+        ours, metrics = gdpo.PolicyLoss(
+            "trl::rloo", low=low if low <= 1 else math.inf, high=batch.settings["epsilon_high"])(
+                at, old_logp=old_logp, mask=mask, advantages=advantages,
+                counts=gdpo.count(mask=mask))
+        [gradient] = torch.autograd.grad(ours, at)
+        record.batch(*about)
+        record.close(*about, "loss", beside_terms(ours.detach(), their_gradient),
+                     beside_terms(theirs.detach(), their_gradient), 1e-5, context)
+        if batch.dtype == torch.bfloat16:
+            torch.testing.assert_close(gradient.double(), their_gradient, rtol=2.0 ** -8, atol=1e-6,
+                                       msg=lambda differences: f"{differences}; {context}")
+        else:
+            record.close(*about, "gradient", gradient, their_gradient, 1e-5, context)
+        for key, name in (("low_mean", "low"), ("high_mean", "high")):
+            record.close(*about, "metrics", metrics[f"clip_fraction_{name}.row_sum"] / batch.rows,
+                         helpers.metrics(trainer)[f"clip_ratio/{key}"], 1e-5, context)
 
 
 class RewardBatch:

@@ -201,8 +201,35 @@ def test_cispo_is_bounded_by_epsilon_high_itself(make, recwarn):
     assert "cispo_clip_ratio" in log and not [key for key in log if key.startswith("clip_ratio/")]
 
 
-@pytest.mark.parametrize("settings", [{"loss_type": "sapo"}, {"loss_type": "vespo"},
-                                      {"entropy_coef": 0.01}], ids=str)
+def test_losses_without_a_clip_log_none(make):
+    for loss_type, extra in (("sapo", set()), ("vespo", {"vespo/phi_seq_mean"})):
+        ours = make(loss_type=loss_type)
+        ours.train()
+        log = ours.state.log_history[0]
+        assert not [key for key in log if "clip_ratio" in key] and extra <= log.keys()
+
+
+#: What VESPO has here no counterpart for, as settings and arguments of a stand-in.
+VESPO_OF_TRL = [({"use_vllm": True, "vllm_importance_sampling_correction": True}, {}, "of vLLM"),
+                ({"beta": 0.1}, {"use_bias_correction_kl": True}, "use_bias_correction_kl")]
+
+
+@pytest.mark.parametrize("settings, arguments, words", VESPO_OF_TRL)
+def test_what_vespo_lacks_here(helpers, settings, arguments, words):
+    trainer = stand_in(helpers, None, None, loss_type="vespo", **settings)
+    vars(trainer.args).update(arguments)
+    assert words in trainer._missing_option()
+    assert stand_in(helpers, None, None, loss_type="vespo")._missing_option() is None
+
+
+@pytest.mark.parametrize("name", ["vespo", "trl::vespo"])
+def test_vespo_by_its_name_refuses_the_weights_of_vllm(helpers, name):
+    """They would multiply the loss, where TRL takes them into the ratio of the row."""
+    with pytest.raises(ValueError, match=f"given {name}, with the weights of vLLM"):
+        stand_in(helpers, name, None, **VESPO_OF_TRL[0][0])
+
+
+@pytest.mark.parametrize("settings", [{"entropy_coef": 0.01}], ids=str)
 def test_what_is_missing_here_is_trls_own_after_one_warning(make, settings):
     with pytest.warns(UserWarning, match="there is no .* here; TRL's own loss is used") as told:
         ours = make(**settings)

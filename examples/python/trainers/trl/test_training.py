@@ -23,6 +23,12 @@ RUNS = {
     "cispo with two steps on a rollout": dict(
         loss_type="cispo", epsilon_high=1.05, num_iterations=2, gradient_accumulation_steps=2,
         per_device_train_batch_size=8),
+    "sapo with two steps on a rollout": dict(
+        loss_type="sapo", num_iterations=2, sapo_temperature_neg=2.0),
+    "vespo with two steps on a rollout": dict(
+        # GDPO makes advantages that are only rounding, whose sign chooses the weight that is logged.
+        loss_type="vespo", num_iterations=2, gradient_accumulation_steps=2,
+        per_device_train_batch_size=8, multi_objective_aggregation="sum_then_normalize"),
     "bnpo with a KL term, GRPO": dict(
         loss_type="bnpo", beta=0.1, num_iterations=2,
         multi_objective_aggregation="sum_then_normalize"),

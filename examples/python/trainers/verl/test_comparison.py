@@ -262,7 +262,9 @@ class Tokens:
             strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=4, clip_ratio=0.15,
             clip_ratio_low=low, clip_ratio_high=high, loss_agg_mode=self.aggregate,
             clip_ratio_c=self.choose.choice((1.1, 3.0, 10.0)),
-            policy_loss=PolicyLossConfig(loss_mode=mode), **settings)
+            tau_pos=self.choose.choice((1.0, 0.5)), tau_neg=self.choose.choice((1.05, 3.0)),
+            policy_loss=PolicyLossConfig(loss_mode=mode, dro_beta=self.choose.choice((0.1, 1.0))),
+            **settings)
         config.global_batch_info.update(self.info)
         return config
 
@@ -313,15 +315,21 @@ class Tokens:
 
 
 def loss_function(tokens, name, config, widen):
-    """A loss of verl's registry, or of ours in it, as a function of log-probs."""
-    arguments = {"old_log_prob": tokens.given("old_logp", widen), "response_mask": tokens.mask,
-                 "advantages": tokens.given("advantages", widen), "config": config,
+    """A loss of verl's registry, or of ours in it, as a function of log-probs.
+
+    The gradient of verl's sapo is that of a sigmoid y, y (1 - y), which in float32 has a digit or
+    two where y is nearly 1. So that loss gets the stored values in float64.
+    """
+    to = torch.Tensor.double if name == "sapo" else lambda array: array
+    weights = tokens.given("weights", widen)
+    arguments = {"old_log_prob": to(tokens.given("old_logp", widen)), "response_mask": tokens.mask,
+                 "advantages": to(tokens.given("advantages", widen)), "config": config,
                  "loss_agg_mode": tokens.aggregate,
-                 "rollout_is_weights": tokens.given("weights", widen)}
-    return lambda logp: core_algos.get_policy_loss_fn(name)(log_prob=logp, **arguments)
+                 "rollout_is_weights": None if weights is None else to(weights)}
+    return lambda logp: core_algos.get_policy_loss_fn(name)(log_prob=to(logp), **arguments)
 
 
-@pytest.mark.parametrize("mode", ["vanilla", "gspo", "cispo"])
+@pytest.mark.parametrize("mode", plugin._OF_VERL)
 def test_losses(record, seeds, mode):
     """verl's loss and ours, both from verl's registry and with verl's configuration."""
     for seed in seeds:

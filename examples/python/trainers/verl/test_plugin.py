@@ -39,10 +39,11 @@ def restored(monkeypatch):
     plugin._log_what_was_measured.cache_clear()
 
 
-def actor(mode, info=None, **settings):
+def actor(mode, info=None, dro_beta=0.7, **settings):
     """A configuration of the actor."""
     config = ActorConfig(strategy="fsdp", rollout_n=GROUP, ppo_micro_batch_size_per_gpu=ROWS,
-                         policy_loss=PolicyLossConfig(loss_mode=mode), **settings)
+                         policy_loss=PolicyLossConfig(loss_mode=mode, dro_beta=dro_beta),
+                         **settings)
     config.global_batch_info.update(info or {})
     return config
 
@@ -65,7 +66,7 @@ def run(mode, info=None, given=None, **settings):
 def ours(name, level=None, given=None, **settings):
     """The same by gdpo.PolicyLoss."""
     given = given or arrays()
-    return gdpo.PolicyLoss(name, level, beta=0, **settings)(
+    return gdpo.PolicyLoss(name, level, **{"beta": 0, **settings})(
         given["log_prob"], old_logp=given["old_log_prob"], mask=MASK,
         token_advantages=given["advantages"], counts=gives_tokens(gdpo.count(mask=MASK))).loss
 
@@ -80,19 +81,26 @@ def gives_tokens(counts):
 def test_every_loss_can_be_chosen(name):
     constant = {"constant": 16.0} if name.endswith("dr_grpo") else {}
     line = " ".join(f"{key}={value}" for key, value in constant.items())
-    assert run(f"gdpo:{name} own {line}")[0] == ours(name, **constant)
-    known = {setting.name for setting in gdpo.loss_settings(name)}
-    settings = {"aggregate": "seq-mean-token-sum"}
-    if "surrogate.low" in known:
-        settings.update({"low": 0.1, "high": 0.3})
-        if "gspo" not in name:
-            settings["dual"] = 2.0
-    elif name.endswith("cispo"):
+    penalty = {"beta": 0.5} if name == "verl::dro" else {}
+    assert run(f"gdpo:{name} own {line}")[0] == ours(name, **constant, **penalty)
+    known = {setting.name: setting.value for setting in gdpo.loss_settings(name)}
+    # verl's sapo and geo_mean have aggregates of their own.
+    settings = {} if name in ("verl::sapo", "verl::geo_mean") else {
+        "aggregate": "seq-mean-token-sum"}
+    if name == "verl::dro":
+        settings["beta"] = 0.7
+    clip = "level.map" if "level.map.low" in known else "surrogate"
+    settings.update({setting: value for setting, value in (
+        (f"{clip}.low", 0.1), (f"{clip}.high", 0.3), ("surrogate.tau_pos", 0.8),
+        ("surrogate.tau_neg", 1.2)) if setting in known})
+    if "surrogate.dual" in known and known["level"] == "token":
+        settings["dual"] = 2.0
+    if name.endswith("cispo") and "factor.max_ratio" in known:
         settings.update({"min_ratio": 0.9, "max_ratio": 1.3})
     elif name.startswith("verl::dppo"):
         settings["max_ratio"] = 2.0
     loss, metrics = run(f"gdpo:{name}", clip_ratio_low=0.1, clip_ratio_high=0.3, clip_ratio_c=2.0,
-                        loss_agg_mode="seq-mean-token-sum")
+                        loss_agg_mode="seq-mean-token-sum", tau_pos=0.8, tau_neg=1.2)
     assert loss == ours(name, **settings)
     assert {"actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower"} < set(metrics)
 
@@ -135,7 +143,7 @@ def test_plain_names_are_verls_losses():
     for mode in ("gdpo", "gdpo:vanilla", "gdpo:verl::vanilla"):
         torch.testing.assert_close(run(mode), run(mode), rtol=0, atol=0)
         assert run(mode)[0].item() == pytest.approx(run("vanilla")[0].item(), rel=1e-6)
-    for mode in ("gspo", "cispo"):
+    for mode in plugin._OF_VERL:
         assert run(f"gdpo:verl::{mode}")[0].item() == pytest.approx(run(mode)[0].item(), rel=1e-6)
 
 
@@ -155,6 +163,23 @@ def test_bounds_of_cispo():
         "gdpo:verl::cispo", clip_ratio_low=1.0)[0]  # a ratio is never below 0
     with pytest.raises(ValueError, match="given the setting '?low'?; needed: one of"):
         core_algos.get_policy_loss_fn("gdpo:cispo low=0.1")
+
+
+@pytest.mark.parametrize("beta", [None, 0.0, -1.0])
+def test_dro_needs_its_coefficient(beta):
+    """verl refuses it too; with the word own it is that of the preset."""
+    for mode in ("gdpo:verl::dro", "dro"):
+        with pytest.raises(ValueError, match="dro_beta"):
+            run(mode, dro_beta=beta)
+    assert run("gdpo:verl::dro own", dro_beta=beta)[0] == ours("verl::dro", beta=0.5)
+
+
+def test_the_mean_of_geo_mean_is_that_of_a_micro_batch():
+    """As in verl; with the word own, and by the paper's name, it is that of the global batch."""
+    info = {"dp_size": 4, "batch_num_tokens": 1000, "global_batch_size": 80}
+    assert run("gdpo:verl::geo_mean", info)[0] == run("gdpo:verl::geo_mean")[0]
+    for mode in ("gdpo:verl::geo_mean own", "gdpo:gmpo own"):
+        torch.testing.assert_close(run(mode, info)[0], run(mode)[0] * 4 * ROWS / 80)
 
 
 @pytest.mark.parametrize("mode, needed", [
