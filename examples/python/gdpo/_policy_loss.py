@@ -176,7 +176,7 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
 class PolicyLoss(torch.nn.Module):
     """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
 
-    name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "dr_grpo", "gspo", "cispo") or a
+    name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "gspo", "cispo", "sapo") or a
       trainer's ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one
       of them, as a keyword or behind the name and the level, as in "dapo sequence low=0.1".
     level: whose ratio is clipped, "token", "sequence" or "sequence_token" (GSPO).

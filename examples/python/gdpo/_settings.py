@@ -57,8 +57,8 @@ def keywords(what: str) -> Dict[str, Setting]:
     """What sets a "loss" or an "estimator" of any name: the keyword, and the setting that it means.
 
     A keyword is the end of a setting's name where no other setting ends so, in nine of ten losses
-    that have it (the library refuses it in the others, and names both), else the whole name with "_"
-    for the dots. Of bounds it sets both ends.
+    that have it (the library refuses it in the others, and names both), else the whole name with
+    "_" for the dots. Of bounds it sets both ends.
     """
     found: Dict[str, Setting] = {}
     ends: Dict[str, List[bool]] = {}  # whether the end of that name does, in each

@@ -155,8 +155,8 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
               logp: torch.Tensor) -> torch.Tensor:
     """The term of each token that its advantage weighs, without the factor.
 
-    reinforce: -A logp. clipped: -A clip(r, 1 - low, 1 + high). soft: -A sigmoid(tau (r - 1)) 4 / tau
-    with the tau of the advantage's sign. positive_reinforce: reinforce where A > 0, else ratio.
+    reinforce: -A logp. clipped: -A clip(r, 1 - low, 1 + high). positive_reinforce: reinforce where
+    A > 0, else ratio. soft: -A sigmoid(tau (r - 1)) 4 / tau, with the tau of the sign of A.
     """
     if settings.surrogate == "none":
         return torch.zeros_like(logp)

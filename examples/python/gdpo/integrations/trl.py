@@ -203,8 +203,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         if self._corrects_for_vllm and "vespo" in _name_of(chosen):
             raise ValueError(
                 f"gdpo.integrations.trl: loss: given {_name_of(chosen)}, with the weights of vLLM "
-                "(vllm_importance_sampling_correction); needed: one of the two, because VESPO takes "
-                "these weights into the ratio of the row, and here they would multiply the loss")
+                "(vllm_importance_sampling_correction); needed: one of the two, because VESPO "
+                "takes these weights into the ratio of the row, and here they would multiply the "
+                "loss")
         return chosen if _is_bnpo(chosen) else dividing_by_given(chosen)
 
     def _missing_option(self) -> Optional[str]:

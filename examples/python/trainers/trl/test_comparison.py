@@ -64,7 +64,7 @@ class LossBatch:
             self.arguments.update({f"vespo_{name}": other.choice(values) for name, values in (
                 ("k_pos", [2.0, 0.5]), ("k_neg", [3.0, 0.0]), ("lambda_pos", [3.0, 0.0]),
                 ("lambda_neg", [2.0, 1.0]))})
-            # What TRL's own code computes: the weights of vLLM, and ratios of tokens in the KL term.
+            # TRL's own code runs with the weights of vLLM, and with ratios of tokens in the KL.
             self.settings.update(use_vllm=False, importance_sampling_level="token")
             self.arguments["use_bias_correction_kl"] = False
         if loss_type == "cispo":  # whose bound is of the ratio itself
@@ -178,8 +178,9 @@ def test_gmpo(helpers, record):
                               off_policy_mask_threshold=None, importance_sampling_level="token")
         if batch.inputs["advantages"].dim() == 2:
             batch.inputs["advantages"] = batch.inputs["advantages"][:, 0].contiguous()
-        loss = gdpo.PolicyLoss("trl::gmpo", beta=batch.settings["beta"], level_map_low=batch.settings[
-            "epsilon_low"], level_map_high=batch.settings["epsilon_high"])
+        loss = gdpo.PolicyLoss("trl::gmpo", beta=batch.settings["beta"],
+                               level_map_low=batch.settings["epsilon_low"],
+                               level_map_high=batch.settings["epsilon_high"])
         context = f"seed {seed}: {batch}"
         ours, gradient, metrics = batch.run(GRPOTrainer, helpers, widen=False, loss=loss)
         theirs, their_gradient, their_metrics = batch.run(GMPOTrainer, helpers, widen=True)
@@ -198,7 +199,7 @@ def test_gmpo(helpers, record):
 
 
 def test_rloo(helpers, record):
-    """RLOOTrainer's loss beside the one by its name. Its rows without a token have a value alone."""
+    """RLOOTrainer's loss beside the one by its name, without rows that have no token."""
     about = (helpers.TRL, "RLOOTrainer._compute_loss", "trl::rloo (loss)")
     for seed in range(BATCHES):
         batch = LossBatch(seed, "rloo")

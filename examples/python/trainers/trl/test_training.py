@@ -26,7 +26,7 @@ RUNS = {
     "sapo with two steps on a rollout": dict(
         loss_type="sapo", num_iterations=2, sapo_temperature_neg=2.0),
     "vespo with two steps on a rollout": dict(
-        # GDPO makes advantages that are only rounding, whose sign chooses the weight that is logged.
+        # GDPO makes advantages that are only rounding, and their sign chooses the logged weight.
         loss_type="vespo", num_iterations=2, gradient_accumulation_steps=2,
         per_device_train_batch_size=8, multi_objective_aggregation="sum_then_normalize"),
     "bnpo with a KL term, GRPO": dict(
