@@ -59,7 +59,7 @@ class LossSettings(TypedDict, total=False):
     factor_k_neg: Optional[float]  # power of the ratio where A < 0
     lambda_neg: Optional[float]  # decay in the ratio where A < 0
     factor_lambda_neg: Optional[float]  # decay in the ratio where A < 0
-    level_map: Optional[Tuple[float, float]]  # 
+    level_map: Optional[Tuple[float, float]]  # what is done to the log ratio of each token
     level_map_low: Optional[float]  # where A < 0, the log ratio is at least -low
     level_map_high: Optional[float]  # where A > 0, it is at most high
     positive_min: Optional[float]  # lower bound of the ratio where A is positive
