@@ -83,11 +83,11 @@ def _with_nan(rewards: Any) -> Any:
     return [math.nan if entry is None else _with_nan(entry) for entry in rewards]
 
 
-def _tensor(name: str, array: Any, device: Optional[torch.device] = None
-            ) -> Optional[torch.Tensor]:
+def _tensor(name: str, array: Any, device: Optional[torch.device] = None,
+            function: str = "gdpo::advantages") -> Optional[torch.Tensor]:
     """The argument `name` as a tensor, without a copy where PyTorch can read its memory.
 
-    device: where a list goes.
+    device: where a list goes. function: what messages call the call.
     """
     if array is None or isinstance(array, torch.Tensor):
         return array.detach() if array is not None else None
@@ -98,11 +98,22 @@ def _tensor(name: str, array: Any, device: Optional[torch.device] = None
             return torch.from_dlpack(array.copy() if backwards else array)
         tensor = torch.as_tensor(array, device=device)  # makes float32 of Python's floats
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"gdpo::advantages: {name}: {error}; needed: an array of numbers"
-                         ) from None
+        raise ValueError(f"{function}: {name}: {error}; needed: an array of numbers") from None
     if not tensor.is_floating_point():
         return tensor
     return torch.as_tensor(array, dtype=torch.float64, device=device)
+
+
+def grouping(function: str, device: torch.device, group_size: Any, group_ids: Any,
+             group_offsets: Any) -> Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]]:
+    """What says which rows belong together, as the operators take it; lists go to the device."""
+    try:
+        group_size = operator.index(group_size)
+    except TypeError:
+        raise ValueError(f"{function}: group_size: given {group_size!r}; needed: an integer"
+                         ) from None
+    return (group_size, _tensor("group_ids", group_ids, device, function),
+            _tensor("group_offsets", group_offsets, device, function))
 
 
 def _weights(weights: Optional[Sequence[float]]) -> Optional[List[float]]:
@@ -186,17 +197,12 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
     text = line("gdpo::advantages", (estimator,), settings)
-    try:
-        group_size = operator.index(group_size)
-    except TypeError:
-        raise ValueError(f"gdpo::advantages: group_size: given {group_size!r}; needed: an integer"
-                         ) from None
     values = _tensor("rewards", _with_nan(rewards))
     if values is None:
         raise ValueError("gdpo::advantages: rewards: given None; needed: an array of numbers")
     device = values.device
-    ids = _tensor("group_ids", group_ids, device)
-    offsets = _tensor("group_offsets", group_offsets, device)
+    group_size, ids, offsets = grouping("gdpo::advantages", device, group_size, group_ids,
+                                        group_offsets)
     columns = {name: _tensor(name, array, device) for name, array in
                (("tokens", tokens), ("valid", valid), ("baseline", baseline),
                 ("row_weights", row_weights), ("penalty", penalty))}

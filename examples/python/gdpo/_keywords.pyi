@@ -108,3 +108,34 @@ class EstimatorSettings(TypedDict, total=False):
     scale_prior_dof: Optional[float]  # how many degrees of freedom the batch's variance counts for
     equal_groups: Optional[str]  # whether groups of equal values count
     scale_equal_groups: Optional[str]  # whether groups of equal values count
+
+
+class ContrastiveSettings(TypedDict, total=False):
+    tau: Optional[float]  # temperature of the mean log ratios
+    count_empty_rows: Optional[bool]  # rows without tokens stand for A <= 0 and S = 0
+    estimator: Optional[str]  # the estimate of the divergence
+    kl_estimator: Optional[str]  # the estimate of the divergence
+    gradient: Optional[str]  # the rule for its gradient
+    kl_gradient: Optional[str]  # the rule for its gradient
+    beta: Optional[float]  # coefficient of the KL term
+    kl_beta: Optional[float]  # coefficient of the KL term
+    against: Optional[str]  # the other policy
+    kl_against: Optional[str]  # the other policy
+    mode: Optional[str]  # the formula
+    aggregate_mode: Optional[str]  # the formula
+    over: Optional[str]  # the count of the step that divides
+    aggregate_over: Optional[str]  # the count of the step that divides
+    count_eps: Optional[float]  # added to that count
+    aggregate_count_eps: Optional[float]  # added to that count
+    scale: Optional[float]  # factor of the loss
+    aggregate_scale: Optional[float]  # factor of the loss
+    row_count_eps: Optional[float]  # added to the tokens of each row
+    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row
+    constant: Optional[float]  # the length that divides, in tokens
+    aggregate_constant: Optional[float]  # the length that divides, in tokens
+    padded_width: Optional[bool]  # with constant 0, the padded width divides
+    aggregate_padded_width: Optional[bool]  # with constant 0, the padded width divides
+    kl: Optional[str]  # the distance to another policy
+    kl_input: Optional[Tuple[float, float]]  # bounds of other - logp, in nats
+    kl_output: Optional[Tuple[float, float]]  # bounds of the value, in nats
+    aggregate: Optional[str]  # what the KL terms are divided by

@@ -136,6 +136,11 @@ def losses() -> List[str]:
     return list(names("losses"))
 
 
+def contrastive_losses() -> List[str]:
+    """The names that `ContrastiveLoss` takes: "real" and "ms_swift::real"."""
+    return list(names("contrastive_losses"))
+
+
 def instruction_set() -> str:
     """The instructions that losses run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
     return ops.instruction_set()
@@ -146,6 +151,7 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+@torch.library.register_fake("gdpo::contrastive_loss")
 @torch.library.register_fake("gdpo::policy_loss_forward")
 @torch.library.register_fake("gdpo::policy_loss")
 def _(loss, counts, gradient, logp=None, *arrays, **named):
@@ -204,9 +210,10 @@ def _(a, b):
     return a.new_empty(a.shape)
 
 
+@torch.library.register_fake("gdpo::count_groups")
 @torch.library.register_fake("gdpo::count")
 def _(*arrays, **named):
-    array = next(a for a in (*arrays, *named.values()) if a is not None)
+    array = next(a for a in (*arrays, *named.values()) if isinstance(a, torch.Tensor))
     return array.new_empty((4,), dtype=torch.float64)
 
 
@@ -234,7 +241,7 @@ def _(dlogp, dentropy, logits, *arguments):
     return logits.new_empty(logits.shape)
 
 
-_LOGP = 3  # where logp stands among the arguments of policy_loss
+_LOGP = 3  # where logp stands among the arguments of policy_loss and contrastive_loss
 
 
 _LOGITS = 2  # where logits stand among the arguments of policy_loss_from_logits
@@ -255,24 +262,31 @@ def _setup_context(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
 
 
-def _gradient_by_logp(ctx, of_loss) -> Optional[torch.Tensor]:
+def _gradient_by_logp(ctx, of_loss, what: str = "gdpo.PolicyLoss") -> Optional[torch.Tensor]:
     """The gradient that was computed with the loss, times that of the loss."""
-    _refuse_second_derivative("gdpo.PolicyLoss")
+    _refuse_second_derivative(what)
     if of_loss is None:
         return None
     (dlogp,) = ctx.saved_tensors
     return (of_loss * dlogp).to(ctx.dtype)
 
 
-def _backward(ctx, of_loss, *others):
-    if not ctx.has_gradient:
-        raise RuntimeError("gdpo::policy_loss was called with gradient=False: there is none")
-    gradients = [None] * ctx.arguments
-    gradients[_LOGP] = _gradient_by_logp(ctx, of_loss)
-    return tuple(gradients)
+def _backward_of(operator: str, what: str) -> Callable[..., tuple]:
+    """The derivative of a loss: of the operator of that name, of which messages speak as `what`."""
+    def backward(ctx, of_loss, *others):
+        if not ctx.has_gradient:
+            raise RuntimeError(f"{operator} was called with gradient=False: there is none")
+        gradients = [None] * ctx.arguments
+        gradients[_LOGP] = _gradient_by_logp(ctx, of_loss, what)
+        return tuple(gradients)
+
+    return backward
 
 
-torch.library.register_autograd("gdpo::policy_loss", _backward, setup_context=_setup_context)
+for _operator, _what in (("gdpo::policy_loss", "gdpo.PolicyLoss"),
+                         ("gdpo::contrastive_loss", "gdpo.ContrastiveLoss")):
+    torch.library.register_autograd(_operator, _backward_of(_operator, _what),
+                                    setup_context=_setup_context)
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,10 +4,11 @@ import functools
 import inspect
 import math
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 import torch
 
+from ._advantages import grouping
 from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
                        ops, our_errors, raise_ours, refuse_hidden_gradient, refuse_transforms,
                        unwrapped)
@@ -79,7 +80,7 @@ class Metrics:
 
 
 class LossAndMetrics(NamedTuple):
-    """What PolicyLoss returns."""
+    """What PolicyLoss and ContrastiveLoss return."""
 
     loss: torch.Tensor  #: A scalar, with the gradient of logp.
     metrics: Metrics  #: What the call measured.
@@ -94,8 +95,8 @@ class LossFromLogits(NamedTuple):
     entropies: torch.Tensor  #: Entropies in nats, float32, without a gradient.
 
 
-def _check_gradient(function: str, wanted: torch.Tensor, name: str,
-                    arrays: Dict[str, Optional[torch.Tensor]]) -> None:
+def check_gradient(function: str, wanted: torch.Tensor, name: str,
+                   arrays: Dict[str, Optional[torch.Tensor]]) -> None:
     """Raises ValueError where other log-probs need a gradient and the policy's do not."""
     if wanted.requires_grad or not torch.is_grad_enabled():
         return
@@ -107,9 +108,14 @@ def _check_gradient(function: str, wanted: torch.Tensor, name: str,
                              f"is differentiated by {name} alone (are the two swapped?)")
 
 
-def _in_words_of(function: str) -> Callable[[str], str]:
+def in_words_of(function: str) -> Callable[[str], str]:
     """Puts the name of a call in place of that of its operator, with which a message begins."""
     return lambda message: re.sub(r"^gdpo::\w+", function, message)
+
+
+def with_group_offsets(message: str) -> str:
+    """A message in which `offsets` are those of the groups, where a call has those of tokens too."""
+    return re.sub(r"^(gdpo::\w+): offsets:", r"\1: group_offsets:", message)
 
 
 def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
@@ -143,9 +149,14 @@ def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> li
     return [arrays.get(name) for name in ARRAYS]
 
 
+def on_cpu(arguments: Sequence[Any]) -> list:
+    """Arguments of an operator without kernels for devices: tensors as they are on the CPU."""
+    return [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
 def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
-          logp: Optional[torch.Tensor] = None,
-          offsets: Optional[torch.Tensor] = None) -> torch.Tensor:
+          logp: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
+          group_size: int = 0, group_ids: Any = None, group_offsets: Any = None) -> torch.Tensor:
     """The counts that a loss is divided by: (4) float64 of tokens, rows, non-empty rows, `given`.
 
     Count every batch of the optimizer step before its first loss, add the counts, over ranks too
@@ -158,6 +169,8 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
     given: this batch's share of a count of your own, which "trl::dapo" and its kind divide by.
       Where you know the count of the whole step (num_items_in_batch), set it on the sum instead:
       counts[3] = num_items_in_batch.
+    group_size, group_ids or group_offsets: the groups, as `advantages` takes them; their number is
+      then the share of `given`, which a `ContrastiveLoss` divides by. The CPU counts them.
 
     Errors: ValueError for shapes that do not fit, and on the CPU for labels (-100) as a mask.
     """
@@ -165,6 +178,14 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
         raise ValueError("gdpo::count: batch: given no array of tokens and no offsets; needed: a "
                          "mask, offsets or log-probs, which say how many tokens the rows have")
     arrays = batch_arrays("gdpo::count", {"mask": mask, "logp": logp, "offsets": offsets})
+    if group_size or group_ids is not None or group_offsets is not None:
+        if given:
+            raise ValueError("gdpo::count: given: given a number beside groups; needed: one of the "
+                             "two, because the number of groups stands there")
+        device = next(array.device for array in arrays if array is not None)
+        groups = grouping("gdpo::count", device, group_size, group_ids, group_offsets)
+        with torch.no_grad(), our_errors(with_group_offsets):
+            return ops.count_groups(*on_cpu(arrays), *on_cpu(groups)).to(device)
     with torch.no_grad(), our_errors():
         counts = ops.count(*arrays)
     if given:
@@ -266,7 +287,7 @@ class PolicyLoss(torch.nn.Module):
             "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
             "offsets": offsets, "level_log_weights": level_log_weights})
         check_tensors("gdpo::PolicyLoss", {"logp": arrays[0], "counts": counts})
-        _check_gradient("gdpo::PolicyLoss", logp, "logp", dict(zip(ARRAYS, arrays)))
+        check_gradient("gdpo::PolicyLoss", logp, "logp", dict(zip(ARRAYS, arrays)))
         try:
             if torch.is_grad_enabled() and logp.requires_grad:
                 loss, result = WithGradient.apply(self.line, counts, *arrays)
@@ -274,7 +295,7 @@ class PolicyLoss(torch.nn.Module):
                 with torch.no_grad():
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, _in_words_of("gdpo::PolicyLoss"))
+            raise_ours(error, in_words_of("gdpo::PolicyLoss"))
             raise
         return LossAndMetrics(loss, Metrics(result))
 
@@ -326,7 +347,7 @@ class PolicyLoss(torch.nn.Module):
                              "one, such as a parameter; needed: logits that a model has made")
         nested = logits.is_nested
         listed = batch_arrays(function, given)
-        _check_gradient(function, logits, "logits", dict(zip(ARRAYS, listed)))
+        check_gradient(function, logits, "logits", dict(zip(ARRAYS, listed)))
         logits, targets = given["logits"], given["targets"]
         check_tensors(function, {"logits": logits, "counts": counts})
         arguments = (self.line, counts, logits, targets, temperature, *listed)
@@ -349,7 +370,7 @@ class PolicyLoss(torch.nn.Module):
             else:
                 loss, _, result, logp, entropies = ops.policy_loss_from_logits(*arguments)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, _in_words_of(function))
+            raise_ours(error, in_words_of(function))
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 

@@ -6,10 +6,10 @@ import numbers
 import textwrap
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
-from ._library import estimators, losses, ops, our_errors
+from ._library import contrastive_losses, estimators, losses, ops, our_errors
 
 _T = TypeVar("_T", bound=Callable[..., Any])
-_NAMES = {"loss": losses, "estimator": estimators}
+_NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_losses}
 _PAIR = "two numbers, LO,HI"
 _TYPES = {"number": "float", "integer": "int", "true or false": "bool",
           _PAIR: "Tuple[float, float]"}
@@ -26,7 +26,8 @@ class Setting(NamedTuple):
 
 
 def settings_of(what: str, line: str = "") -> List[Setting]:
-    """The settings of a "loss", an "estimator" or a "prepass" of that line, of "pid" or "diagnose".
+    """The settings of a "loss", an "estimator", a "contrastive" loss or a "prepass" of that line, of
+    "pid" or "diagnose".
 
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
@@ -37,10 +38,12 @@ def settings_of(what: str, line: str = "") -> List[Setting]:
 def loss_settings(name: str) -> List[Setting]:
     """The settings of `PolicyLoss(name)`: name, kind, value, what fits, meaning.
 
-    name: one of `losses()`, perhaps with a level and settings behind it, as in "dapo low=0.1".
+    name: one of `losses()`, perhaps with a level and settings behind it, as in "dapo low=0.1"; or
+      one of `contrastive_losses()`, for the settings of `ContrastiveLoss(name)`.
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
-    return settings_of("loss", name)
+    contrastive = name.strip().split(" ")[0] in contrastive_losses()
+    return settings_of("contrastive" if contrastive else "loss", name)
 
 
 def estimator_settings(name: str) -> List[Setting]:
@@ -54,7 +57,8 @@ def estimator_settings(name: str) -> List[Setting]:
 
 @functools.lru_cache(maxsize=None)
 def keywords(what: str) -> Dict[str, Setting]:
-    """What sets a "loss" or an "estimator" of any name: the keyword, and the setting that it means.
+    """What sets a "loss", an "estimator" or a "contrastive" loss of any name: the keyword, and the
+    setting that it means.
 
     A keyword is the end of a setting's name where no other setting ends so, in nine of ten losses
     that have it (the library refuses it in the others, and names both), else the whole name with

@@ -7,7 +7,7 @@
 struct Losses {
   using Operator = void(StableIValue *, std::uint64_t, std::uint64_t);
   Operator *policy_loss, *token_logprobs, *token_logprobs_backward, *policy_loss_from_logits,
-      *policy_loss_from_logits_in_place;
+      *policy_loss_from_logits_in_place, *contrastive_loss;
 };
 
 extern const Losses losses_baseline;  ///< For every processor of the architecture.

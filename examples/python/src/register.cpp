@@ -42,12 +42,14 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(policy_loss_forward_schema);
   library.def(policy_loss_from_logits_schema);
   library.def(policy_loss_from_logits_in_place_schema);
+  library.def(contrastive_loss_schema);
   library.def(scaled_schema);
   library.def(scale_in_place_schema);
   library.def(settings_schema);
   library.def(configure_schema);
   library.def(loss_over_schema);
   library.def(count_schema);
+  library.def(count_groups_schema);
   library.def(token_logprobs_schema);
   library.def(token_logprobs_backward_schema);
   library.def(advantages_schema);
@@ -72,11 +74,13 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("policy_loss_forward", losses.policy_loss);
   library.impl("policy_loss_from_logits", losses.policy_loss_from_logits);
   library.impl("policy_loss_from_logits_", losses.policy_loss_from_logits_in_place);
+  library.impl("contrastive_loss", losses.contrastive_loss);
   library.impl("token_logprobs", losses.token_logprobs);
   library.impl("token_logprobs_backward", losses.token_logprobs_backward);
   library.impl("scaled", TORCH_BOX(&scaled));
   library.impl("scale_", TORCH_BOX(&scale_in_place));
   library.impl("count", TORCH_BOX(&count));
+  library.impl("count_groups", TORCH_BOX(&count_groups));
   library.impl("advantages", TORCH_BOX(&advantages));
   library.impl("prepare", TORCH_BOX(&prepare));
   library.impl("metrics_map", TORCH_BOX(&metrics_map));

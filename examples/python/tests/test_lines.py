@@ -18,7 +18,8 @@ from gdpo._settings import keywords, stub
 
 REWARDS = torch.rand(12, 3, generator=torch.Generator().manual_seed(2))
 LISTS = {"loss": (gdpo.losses, gdpo.loss_settings),
-         "estimator": (gdpo.estimators, gdpo.estimator_settings)}
+         "estimator": (gdpo.estimators, gdpo.estimator_settings),
+         "contrastive": (gdpo.contrastive_losses, gdpo.loss_settings)}
 
 
 def configure(what, name, **settings):
@@ -32,6 +33,8 @@ def configure(what, name, **settings):
                 {key.split("=")[0].replace("_", ".").rpartition(".")[2]
                  for key in (*rest, *settings)}]
         name = gdpo.PolicyLoss(" ".join([first, *kept, *rest]), **settings).line
+    elif what == "contrastive":
+        name = gdpo.ContrastiveLoss(name, **settings).line
     else:
         gdpo.advantages(REWARDS, group_size=4, estimator=name, tokens=torch.ones(12),
                         baseline=torch.zeros(12), penalty=torch.zeros(12), **settings)
@@ -94,7 +97,7 @@ def test_every_setting_by_all_its_names(what, name):
             called.append(setting.name.rpartition(".")[2])
         for word in called:
             assert configure(what, name, **{word: value}) == want
-            if what == "loss":
+            if what != "estimator":
                 assert configure(what, f"{name} {word}={text(value)}") == want
     # What is left has no second word, or needs more than rewards.
     assert changed >= len(listed) - 6, [s.name for s in listed if not change(what, name, s)]
@@ -103,7 +106,8 @@ def test_every_setting_by_all_its_names(what, name):
 @pytest.mark.parametrize("what", LISTS)
 def test_keywords_are_those_of_the_lists(what):
     known = keywords(what)
-    function = gdpo.PolicyLoss if what == "loss" else gdpo.advantages
+    function = {"loss": gdpo.PolicyLoss, "estimator": gdpo.advantages,
+                "contrastive": gdpo.ContrastiveLoss}[what]
     assert known.keys() <= inspect.signature(function).parameters.keys()
     for keyword, setting in known.items():
         assert f"{keyword} ({setting.name}): " in re.sub(r"\s+", " ", function.__doc__)

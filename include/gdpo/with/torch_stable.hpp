@@ -25,6 +25,7 @@
 ///
 /// Errors: `invalid_input`, which PyTorch shows as a RuntimeError with the same message.
 #include <gdpo/with/torch_stable/advantages.hpp>
+#include <gdpo/with/torch_stable/contrastive.hpp>
 #include <gdpo/with/torch_stable/diagnose.hpp>
 #include <gdpo/with/torch_stable/from_logits.hpp>
 #include <gdpo/with/torch_stable/logprobs.hpp>

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <gdpo/constraint.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/with/torch_stable/groups.hpp>
 #include <gdpo/with/torch_stable/result.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -87,14 +88,9 @@ struct RewardTensor {
 };
 
 /// Checks the arguments of `advantages` that no array decides.
-inline void check_advantages(const Call& call, std::int64_t group_size, const Array& group_ids,
-                             const Array& group_offsets,
+inline void check_advantages(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS,
                              const std::optional<std::vector<double>>& weights) {
-  const int given = (group_size != 0) + group_ids.has_value() + group_offsets.has_value();
-  if (given != 1) {
-    call.fail("group_size, group_ids, group_offsets",
-              given == 0 ? "none of them" : "several of them", "one of them");
-  }
+  check_groups(call, GDPO_TORCH_GROUPS_NAMES);
   if (weights && weights->size() > 64)
     call.fail("weights", contract::text(static_cast<index_t>(weights->size())), "at most 64");
 }
@@ -155,13 +151,8 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
     }
   };
   const auto visit_groups = [&](const auto& e) {
-    if (group_ids) return evaluate(e, by_id(detail::indices(function, "group_ids", *group_ids)));
-    if (group_offsets) {
-      const std::vector<index_t> offsets =
-          detail::indices(function, "group_offsets", *group_offsets);
-      return evaluate(e, by_offsets(offsets));
-    }
-    evaluate(e, groups_of(static_cast<index_t>(group_size)));
+    detail::with_groups(function, GDPO_TORCH_GROUPS_NAMES,
+                        [&](const auto& groups) { evaluate(e, groups); });
   };
   std::visit(
       [&](auto e) {

@@ -3,6 +3,7 @@
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/loss/loss_result.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/with/torch_stable/contrastive_line.hpp>
 #include <gdpo/with/torch_stable/tensor.hpp>
 #include <optional>
 
@@ -199,9 +200,9 @@ inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, doub
 
 /// What an operator of this name declares.
 inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
-/// Lists of names, one a line: those of "estimators", "losses" or "prepasses", or of the numbers of
-/// a "result", which policy_loss returns, or of a "report" of that many rewards, which advantages
-/// returns. Errors: `invalid_input` for another word.
+/// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses" or "prepasses",
+/// or of the numbers of a "result", which policy_loss returns, or of a "report" of that many
+/// rewards, which advantages returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
   const auto add = [&lines](const std::vector<std::string>& list) {
@@ -211,6 +212,8 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
     add(runtime::estimator_names());
   } else if (what == "losses") {
     add(runtime::loss_names());
+  } else if (what == "contrastive_losses") {
+    add(runtime::detail::names_of(detail::contrastive_losses()));
   } else if (what == "prepasses") {
     add(runtime::prepass_names());
   } else if (what == "result") {
@@ -219,7 +222,7 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
     detail::for_each_number(detail::report_of(rewards), detail::NameNumbers{lines});
   } else {
     contract::fail("gdpo::names", "what", "'" + what + "'",
-                   "estimators, losses, prepasses, result or report");
+                   "estimators, losses, contrastive_losses, prepasses, result or report");
   }
   return lines;
 }

@@ -3,6 +3,7 @@
 #include <gdpo/constraint.hpp>
 #include <gdpo/diagnose.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/with/torch_stable/contrastive_line.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
@@ -14,10 +15,12 @@ auto with_named(const char* function, const std::string& what, const std::string
                 const F& f) {
   if (what == "loss") return f(runtime::configured_loss(line));
   if (what == "estimator") return f(runtime::configured_estimator(line));
+  if (what == "contrastive") return f(configured_contrastive(line).value);
   if (what == "prepass") return f(runtime::configured_prepass(line));
   if (what == "pid") return f(PidGains{});
   if (what == "diagnose") return f(DiagnoseSettings{});
-  contract::fail(function, "what", "'" + what + "'", "loss, estimator, prepass, pid or diagnose");
+  contract::fail(function, "what", "'" + what + "'",
+                 "loss, estimator, contrastive, prepass, pid or diagnose");
 }
 /// The level of a loss as a setting.
 inline runtime::Setting level_setting(const runtime::Loss& loss) {
@@ -32,8 +35,8 @@ inline constexpr const char* settings_schema = "settings(str what, str line) -> 
 /// name, kind, value, what fits, and meaning, with tabs between them. A loss's level comes first.
 ///
 /// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
-/// configured_estimator; "prepass", with that of configured_prepass; "pid" or "diagnose",
-/// with an empty line.
+/// configured_estimator; "contrastive", with that of contrastive_loss; "prepass", with that of
+/// configured_prepass; "pid" or "diagnose", with an empty line.
 /// Errors: `invalid_input` for another word, and those of reading the line.
 inline std::string settings(const std::string& what, const std::string& line) {
   std::string lines;
@@ -54,9 +57,9 @@ inline std::string settings(const std::string& what, const std::string& line) {
 /// What an operator of this name declares.
 inline constexpr const char* configure_schema =
     "configure(str what, str line, bool whole=True) -> str";
-/// The line of a "loss" or an "estimator" with the names that settings have in the library: "dapo
-/// low=0.1" as "dapo surrogate.low=0.1". Each setting is checked, and what several decide together
-/// too, unless the line is not the `whole`.
+/// The line of a "loss", an "estimator" or a "contrastive" loss with the names that settings have
+/// in the library: "dapo low=0.1" as "dapo surrogate.low=0.1". Each setting is checked, and what
+/// several decide together too, unless the line is not the `whole`.
 /// Errors: `invalid_input`, which calls settings as the line does.
 inline std::string configure(const std::string& what, const std::string& line, bool whole) {
   const auto text = [whole](const char* function, auto configured) {
@@ -70,7 +73,9 @@ inline std::string configure(const std::string& what, const std::string& line, b
   if (what == "loss") return text(loss, runtime::detail::configured_loss(loss, line));
   if (what == "estimator")
     return text(estimator, runtime::detail::configured(estimator, line, &runtime::estimator));
-  contract::fail("gdpo::configure", "what", "'" + what + "'", "loss or estimator");
+  if (what == "contrastive")
+    return text("gdpo::ContrastiveLoss", detail::configured_contrastive(line));
+  contract::fail("gdpo::configure", "what", "'" + what + "'", "loss, estimator or contrastive");
 }
 
 }  // namespace torch_stable
