@@ -17,7 +17,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
-from .. import PolicyLoss, advantages, count, estimators, losses, prepare
+from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
 from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo
 from .._settings import keywords, line, said
 from ._constraints import Constraints
@@ -66,6 +66,9 @@ _ESTIMATORS = {
     ("reinforce_plus_plus", "gdpo"): "ms_swift::reinforce_plus_plus_no_scale",
 }
 _LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
+
+# The loss type that is a loss over groups, and no PolicyLoss.
+_OVER_GROUPS = "real"
 
 # What the log shows of a loss under gdpo/, with the name that it has in gdpo.Metrics.
 _EXTRA = {"policy_loss": "policy_loss", "kl_loss": "kl_loss", "ratio/mean": "ratio",
@@ -257,19 +260,25 @@ class PluggedIn:
         mask = _without_off_policy_rows(
             self, logp.detach().to(wide), old_logp.to(wide) if sampled is None else sampled,
             grpo_batch.advantages, mask)
+        more = {"weights": weights, "kl_weights": rollout_weights}
+        if isinstance(self._gdpo_loss, ContrastiveLoss):  # which no weights of ms-swift reach
+            more = {"group_size": self.num_generations}
+            if grpo_batch.teacher_per_token_logps is not None:
+                raise ValueError(f"gdpo.integrations.ms_swift: loss_type: given {_OVER_GROUPS} with "
+                                 "log-probs of a teacher; needed: none, because of a row's "
+                                 "advantages this loss reads the sign of their mean alone")
         loss, metrics = self._gdpo_loss(
             logp, old_logp=old_logp, ref_logp=grpo_batch.ref_per_token_logps,
             rollout_logp=sampled,
             teacher_logp=grpo_batch.teacher_per_token_logps, mask=mask,
-            token_advantages=grpo_batch.advantages.contiguous(), weights=weights,
-            kl_weights=rollout_weights, entropies=entropies,
-            counts=_counts(self, grpo_batch, mask))
+            token_advantages=grpo_batch.advantages.contiguous(), entropies=entropies,
+            counts=_counts(self, grpo_batch, mask), **more)
         clip, kl, extra = _numbers_of(self, metrics)
         for name, value in extra.items():
             self._metrics[mode][f"gdpo/{name}"].append(value)
         data = {"mode": mode, "entropy": entropy_metrics, "completion_mask": mask,
                 "completion_token_count": mask.sum().clamp(min=1.0)}
-        if has_clip(self._gdpo_loss):
+        if clip:
             data["clipping"] = clip
         if kl is not None:
             data["kl"] = kl
@@ -312,7 +321,7 @@ def _all_known(functions: Dict[str, str], instead: str, chosen: bool) -> bool:
 
 def _no_loss_because(trainer: Any, choices: Choices) -> Optional[str]:
     """Why ms-swift's loss cannot be replaced in this run, or None."""
-    if choices.loss is None and trainer.loss_type not in _LOSS_TYPES:
+    if choices.loss is None and trainer.loss_type not in (*_LOSS_TYPES, _OVER_GROUPS):
         return f"loss_type={trainer.loss_type} has no counterpart"
     if trainer.use_liger_loss:
         return "with use_liger_kernel ms-swift computes the loss in Liger"
@@ -325,12 +334,19 @@ def _no_loss_because(trainer: Any, choices: Choices) -> Optional[str]:
     return None
 
 
-def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
+def _loss_of(trainer: Any, choices: Choices) -> Union[PolicyLoss, ContrastiveLoss]:
     """The loss that was chosen, or the one that ms-swift's options describe."""
     if choices.loss is not None:
         chosen = PolicyLoss(choices.loss, **choices.loss_settings)
         return chosen if choices.loss.startswith("ms_swift::") else dividing_by_given(chosen)
     settings = {"kl.beta": 0.0 if trainer.kl_in_reward else trainer.beta}
+    if trainer.loss_type == _OVER_GROUPS:
+        settings["tau"] = trainer.real_tau
+        name = f"ms_swift::{_OVER_GROUPS}"
+        own = said("contrastive", line("gdpo.ContrastiveLoss", (name,), choices.loss_settings))
+        return ContrastiveLoss(name, **choices.loss_settings,
+                               **{setting: value for setting, value in settings.items()
+                                  if setting not in own})
     if trainer.loss_type == "cispo":
         settings["factor.max_ratio"] = trainer.epsilon_high  # the bound itself
     elif trainer.loss_type == "sapo":
@@ -405,6 +421,10 @@ def _counts(trainer: Any, grpo_batch: Any, mask: torch.Tensor) -> torch.Tensor:
     last of the counts, divide by the average number
     of tokens in a micro-batch of the whole rollout, so that their average divides by all tokens.
     """
+    if isinstance(trainer._gdpo_loss, ContrastiveLoss):
+        counts = count(mask=mask, group_size=trainer.num_generations)
+        counts[:3].clamp_(min=1.0)
+        return counts
     counts = count(mask=mask)
     counts[:3].clamp_(min=1.0)
     tokens = grpo_batch.num_items_in_batch / trainer.accelerator.num_processes
@@ -497,6 +517,8 @@ def _numbers_of(trainer: Any, metrics: Any) -> Tuple[Dict[str, float], Optional[
             "region_clip_mean": means[2]}
     if is_cispo(trainer._gdpo_loss.line):
         clip = {"cispo_clip_ratio": means[1]}
+    elif isinstance(trainer._gdpo_loss, ContrastiveLoss) or not has_clip(trainer._gdpo_loss):
+        clip = {}
     return clip, means[3] if has_kl(trainer._gdpo_loss) else None, dict(zip(_EXTRA, means[4:]))
 
 

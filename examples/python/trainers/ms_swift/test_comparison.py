@@ -174,10 +174,13 @@ def test_reward_metrics(record, helpers, seeds):
                          ours[key], value, 1e-6, f"seed {seed} {key}")
 
 
-def micro_batch(rng, dtype):
-    """A micro-batch with ragged masks, empty rows and missing log-probs, and its entropies."""
+def micro_batch(rng, dtype, group=1):
+    """A micro-batch with ragged masks, empty rows and missing log-probs, and its entropies.
+
+    It has whole groups of that many rows.
+    """
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
-    rows, width = rng.randint(1, 6), rng.randint(2, 9)
+    rows, width = group * rng.randint(1, 6), rng.randint(2, 9)
 
     def normal(scale=1.0):
         values = scale * torch.randn(rows, width, generator=generator, dtype=torch.float64)
@@ -235,6 +238,15 @@ def settings_of(rng, loss_type):
         "args": {"delta": rng.choice([None, 1.3, 2.0]), "log_entropy": rng.random() < 0.5}}
 
 
+def settings_of_real(rng, settings, group):
+    """The same for loss_type="real", which ms-swift refuses with a teacher.
+
+    With kl_in_reward, GRPOTrainer multiplies the KL that it then lacks by the mask, a TypeError.
+    """
+    return {**settings, "_has_teacher": False, "kl_in_reward": False, "num_generations": group,
+            "real_tau": rng.choice([0.1, 0.5, 2.0])}
+
+
 def gradient_of(function, logp, entropies, trainer, batch):
     """The loss of one of the two, its gradient by the log-probs, and the metrics that it logs."""
     logp = logp.clone().requires_grad_(True)
@@ -247,7 +259,7 @@ def gradient_of(function, logp, entropies, trainer, batch):
     return loss, gradient, data
 
 
-@pytest.mark.parametrize("loss_type", ms_swift._LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", [*ms_swift._LOSS_TYPES, "real"])
 def test_loss(record, helpers, seeds, loss_type):
     """Loss, gradient and metrics of a micro-batch, with all options that ours translates.
 
@@ -258,8 +270,11 @@ def test_loss(record, helpers, seeds, loss_type):
     for seed in seeds:
         rng = random.Random(f"{loss_type} {seed}")
         dtype = DTYPES[seed % 3]
-        logp, entropies, batch = micro_batch(rng, dtype)
+        group = rng.choice([2, 3, 4]) if loss_type == "real" else 1
+        logp, entropies, batch = micro_batch(rng, dtype, group)
         settings = settings_of(rng, loss_type)
+        if loss_type == "real":
+            settings = settings_of_real(rng, settings, group)
         if settings["_has_teacher"]:  # whose signal makes advantages differ from token to token
             batch.advantages = batch.advantages + torch.randn(
                 logp.shape, generator=torch.Generator().manual_seed(seed))
@@ -314,7 +329,7 @@ def test_rollout_corrections(record, helpers, seeds, mode):
                          f"seed {mode} {seed}")
 
 
-@pytest.mark.parametrize("loss_type", ms_swift._LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", [*ms_swift._LOSS_TYPES, "real"])
 def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
     """MegatronGRPOTrainer.loss_func, which ours does not replace, beside the presets of its losses.
 
@@ -325,10 +340,14 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
     for seed in seeds:
         rng = random.Random(f"megatron {loss_type} {seed}")
         dtype = DTYPES[seed % 3]
-        logp, entropies, batch = micro_batch(rng, dtype)
+        group = rng.choice([2, 3, 4]) if loss_type == "real" else 1
+        logp, entropies, batch = micro_batch(rng, dtype, group)
         if batch.old_per_token_logps is None:
             batch.old_per_token_logps = batch.ref_per_token_logps
         settings = settings_of(rng, loss_type)
+        if loss_type == "real":
+            settings = {**settings_of_real(rng, settings, group),
+                        "kl_in_reward": settings["kl_in_reward"]}  # which is no error here
         settings.update(rollout_importance_sampling_mode=None, log_rollout_offpolicy_metrics=False)
         trainer = helpers.trainer(**settings, log_entropy=settings["args"]["log_entropy"])
         wide = torch.promote_types(dtype, torch.float32)
@@ -360,11 +379,17 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
             clip = dict(max_ratio=trainer.epsilon_high)
         elif loss_type == "sapo":
             clip = dict(tau_pos=trainer.tau_pos, tau_neg=trainer.tau_neg)
-        loss, metrics = gdpo.PolicyLoss(
-            preset, trainer.importance_sampling_level, **clip,
-            beta=0.0 if trainer.kl_in_reward else trainer.beta, **extra)(
-                ours_at, old_logp=batch.old_per_token_logps, ref_logp=batch.ref_per_token_logps,
-                mask=mask, token_advantages=batch.advantages, weights=weights, counts=counts)
+        beta = 0.0 if trainer.kl_in_reward else trainer.beta
+        if loss_type == "real":
+            made, more = gdpo.ContrastiveLoss(preset, tau=trainer.real_tau, beta=beta), {
+                "group_size": group}
+            counts[3] = len(logp) / group
+        else:
+            made, more = gdpo.PolicyLoss(preset, trainer.importance_sampling_level, **clip,
+                                         beta=beta, **extra), {"weights": weights}
+        loss, metrics = made(
+            ours_at, old_logp=batch.old_per_token_logps, ref_logp=batch.ref_per_token_logps,
+            mask=mask, token_advantages=batch.advantages, counts=counts, **more)
         [gradient] = torch.autograd.grad(loss, ours_at)
         [own_gradient] = torch.autograd.grad(own, theirs_at)
         record.batch(helpers.SWIFT, name, preset)

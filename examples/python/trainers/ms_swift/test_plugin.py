@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from swift.rl_core.data import GRPOBatch
-from swift.rlhf_trainers import grpo_trainer
+from swift.rlhf_trainers import grpo_trainer, rollout_mixin
 from swift.trainers.trainer_factory import TrainerFactory
 
 import gdpo
@@ -197,7 +197,7 @@ def test_evaluation_leaves_multipliers_alone(helpers):
 
 
 @pytest.mark.parametrize("options", [
-    {"loss_type": "real"}, {"loss_type": "fipo"}, {"sdar_loss_coef": 0.1},
+    {"loss_type": "fipo"}, {"sdar_loss_coef": 0.1},
     {"use_liger_loss": True}, {"loss_type": "gspo_next"}])
 def test_what_ours_lacks_falls_back_or_raises(helpers, options):
     with pytest.warns(UserWarning, match="ms-swift's own code is used"):
@@ -212,6 +212,30 @@ def test_what_ours_lacks_falls_back_or_raises(helpers, options):
         ours = loss_and_gradient(trainer, logp, batch)
         theirs = loss_and_gradient(trainer, logp, batch, helpers.own._compute_loss_and_metrics)
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+
+
+def test_real_is_a_loss_over_groups(helpers):
+    """The settings of ms-swift reach it, and those of the file replace them."""
+    real = {"loss_type": "real", "real_tau": 0.3, "beta": 0.1}
+    assert helpers.trainer(**real)._gdpo_loss.line == "ms_swift::real kl.beta=0.1 tau=0.3"
+    chosen = ms_swift.Choices(loss_settings={"tau": 2.0})
+    trainer = helpers.trainer(chosen, **real)
+    assert sorted(trainer._gdpo_loss.line.split()) == ["kl.beta=0.1", "ms_swift::real", "tau=2"]
+    logp, batch = batch_of()
+    loss, gradient = loss_and_gradient(trainer, logp, batch)
+    at = logp.clone().requires_grad_(True)
+    expected, _ = gdpo.ContrastiveLoss("ms_swift::real", tau=2.0, beta=0.1)(
+        at, old_logp=batch.old_per_token_logps, ref_logp=batch.ref_per_token_logps,
+        mask=batch.completion_mask, advantages=batch.advantages[:, 0].contiguous(), group_size=4,
+        counts=gdpo.count(mask=batch.completion_mask, group_size=4))
+    assert torch.equal(loss, expected.detach()) and gradient.abs().sum() > 0
+    assert torch.equal(gradient, torch.autograd.grad(expected, at)[0])
+    assert not any(key.startswith("clip_ratio") for key in trainer._metrics["train"])
+    with pytest.raises(ValueError, match="groups: given 5 rows"):
+        loss_and_gradient(trainer, *batch_of(rows=5))
+    batch.teacher_per_token_logps = batch.ref_per_token_logps
+    with pytest.raises(ValueError, match="loss_type: given real with log-probs of a teacher"):
+        loss_and_gradient(trainer, logp, batch)
 
 
 def test_an_unknown_scale_falls_back(helpers):
@@ -279,8 +303,13 @@ def test_train(train):
                 "rewards/Parity/mean"} <= set(step)
 
 
-def test_by_default_a_run_is_the_trainers(train, monkeypatch, tmp_path):
-    """The same run without the plug-in, and with it and nothing chosen."""
+@pytest.mark.parametrize("options", [(), ("--loss_type", "real", "--real_tau", "0.2")])
+def test_by_default_a_run_is_the_trainers(train, monkeypatch, tmp_path, options):
+    """The same run without the plug-in, and with it and nothing chosen.
+
+    ms-swift 4.6.0 takes every run without a teacher for one of self-distillation, and so refuses
+    loss_type="real" in all of them. Its own run is told that there is none; ours is not.
+    """
     plugin = train.HERE / "plugin.py"
     rewards = plugin.read_text().split("# Constraints")[0]
     logs = []
@@ -289,8 +318,13 @@ def test_by_default_a_run_is_the_trainers(train, monkeypatch, tmp_path):
         file.write_text(rewards + install)
         monkeypatch.setitem(TrainerFactory.TRAINER_MAPPING, "grpo",
                             "swift.rlhf_trainers.GRPOTrainer")
-        logs.append(train.main("--external_plugins", str(file), "--max_steps", "2", "--beta",
-                               "0.04", "--num_iterations", "2", "--scale_rewards", "gdpo"))
+        with monkeypatch.context() as patch:
+            if not install and "real" in options:
+                patch.setattr(rollout_mixin, "resolve_dynamic_opd_self_distillation",
+                              lambda **_: False)
+            logs.append(train.main(
+                "--external_plugins", str(file), "--max_steps", "2", "--beta", "0.04",
+                "--num_iterations", "2", "--scale_rewards", "gdpo", *options))
     own, ours = ([step for step in log if "loss" in step] for log in logs)
     assert len(own) == len(ours) == 2
     for before, after in zip(own, ours):
