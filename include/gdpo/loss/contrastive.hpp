@@ -64,7 +64,8 @@ Normalizer count(const TokenBatch<S>& batch, const Groups& groups) {
 /// The micro-batches and ranks of a step add up as long as none of them cuts a group.
 ///
 /// It is not a PolicyLoss, because it is no sum over rows: what takes a PolicyLoss does not take
-/// it, and it has no names at run time. It runs on the host.
+/// it, and `gdpo::runtime` has no names for it. It runs on the host. In Python it is
+/// `gdpo.ContrastiveLoss`, by names.
 template <class Kl = gdpo::Kl<>, class Metrics = metrics::All>
 struct ContrastiveLoss {
   static_assert(is_kl_v<Kl>,
