@@ -32,8 +32,8 @@ class ContrastiveLoss(torch.nn.Module):
       ms-swift's loss_type="real". What you give replaces one of its settings, as a keyword or
       behind the name, as in "real tau=0.3".
     settings: those that `gdpo.loss_settings(name)` lists with their values; each also by its whole
-      name, "kl.beta" or kl_beta. Bounds are (lo, hi). The aggregate is that of the KL terms, as verl
-      names it, but scale is a factor of the whole loss.
+      name, "kl.beta" or kl_beta. Bounds are (lo, hi). The aggregate is that of the KL terms, as
+      verl names it, but scale is a factor of the whole loss.
       {settings}
 
     The formulas stand in include/gdpo/loss/contrastive.hpp. Types of numbers are those of

@@ -114,7 +114,7 @@ def in_words_of(function: str) -> Callable[[str], str]:
 
 
 def with_group_offsets(message: str) -> str:
-    """A message in which `offsets` are those of the groups, where a call has those of tokens too."""
+    """A message whose `offsets` are those of groups, for a call that has those of tokens too."""
     return re.sub(r"^(gdpo::\w+): offsets:", r"\1: group_offsets:", message)
 
 

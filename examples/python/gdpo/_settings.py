@@ -26,8 +26,8 @@ class Setting(NamedTuple):
 
 
 def settings_of(what: str, line: str = "") -> List[Setting]:
-    """The settings of a "loss", an "estimator", a "contrastive" loss or a "prepass" of that line, of
-    "pid" or "diagnose".
+    """The settings of a "loss", an "estimator", a "contrastive" loss or a "prepass" of that line,
+    of "pid" or "diagnose".
 
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
