@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import gdpo
 from batches import Batch, packed, random_batch
@@ -473,9 +474,21 @@ def test_transforms_and_second_derivatives_are_refused():
             of(torch.autograd.forward_ad.make_dual(logp.detach(), torch.ones_like(logp)))
 
 
+class OursOnTheCpu(TorchDispatchMode):
+    """Counts the calls of our operators, whose tensors are all on the CPU."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "gdpo":
+            self.calls += 1
+            assert {a.device.type for a in args if isinstance(a, torch.Tensor)} == {"cpu"}
+        return function(*args, **(kwargs or {}))
+
+
 def test_tensors_of_a_device():
     """They are copied to the CPU; loss and counts are on the device again, and differentiable."""
-    with FakeTensorMode():
+    with FakeTensorMode(), OursOnTheCpu() as mode:
         device = "cuda"  # without a driver, so that backward cannot run
         logp = torch.zeros(4, 3, device=device, requires_grad=True)
         groups = {"group_ids": torch.zeros(4, dtype=torch.int64, device=device)}
@@ -486,3 +499,4 @@ def test_tensors_of_a_device():
                 logp, counts=given, advantages=torch.ones(4, device=device), **groups)
             assert loss.device.type == device and metrics.result.device.type == "cpu"
             assert loss.requires_grad and not metrics.result.requires_grad
+    assert mode.calls == 3
