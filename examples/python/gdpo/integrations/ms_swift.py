@@ -105,7 +105,8 @@ def install(*, loss: Optional[str] = None, loss_settings: Optional[Dict[str, Any
       settings, and ms-swift's loss_type, epsilon, epsilon_high, delta, beta and
       importance_sampling_level are not read. Without it they are translated, so that the numbers
       are those of ms-swift.
-    loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either.
+    loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either; with
+      loss_type="real" and no loss, those of `gdpo.ContrastiveLoss`.
     estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo
       singleton=raw"), in place of advantage_estimator and scale_rewards.
     estimator_settings: keyword arguments of `gdpo.advantages`, such as scale_eps, missing or gates.
