@@ -265,9 +265,9 @@ class PluggedIn:
         if isinstance(self._gdpo_loss, ContrastiveLoss):  # which no weights of ms-swift reach
             more = {"group_size": self.num_generations}
             if grpo_batch.teacher_per_token_logps is not None:
-                raise ValueError(f"gdpo.integrations.ms_swift: loss_type: given {_OVER_GROUPS} with "
-                                 "log-probs of a teacher; needed: none, because of a row's "
-                                 "advantages this loss reads the sign of their mean alone")
+                raise ValueError("gdpo.integrations.ms_swift: loss_type: given "
+                                 f"{_OVER_GROUPS} with log-probs of a teacher; needed: none, as of "
+                                 "a row's advantages this loss reads the sign of their mean alone")
         loss, metrics = self._gdpo_loss(
             logp, old_logp=old_logp, ref_logp=grpo_batch.ref_per_token_logps,
             rollout_logp=sampled,
