@@ -15,7 +15,8 @@ struct LossMetrics {
   GDPO_DATA_HOST_INLINE LossMetrics() = default;
 
   // Numbers of tokens.
-  /// The surrogate times w, the product of factors and weights. Empty in a loss without a surrogate.
+  /// The surrogate times w, the product of factors and weights. Empty in a loss without a
+  /// surrogate.
   Metric surrogate;
   Metric kl;            ///< The first KL term that is on, without beta, weights and factors.
   Metric approx_kl_k1;  ///< old_logp - logp in nats, after the level's map.
@@ -24,8 +25,8 @@ struct LossMetrics {
   /// TokenBatch::entropies. TRL logs the mean over tokens, ms-swift those over completions.
   Metric entropy;
   Metric ratio;  ///< The level's ratio.
-  /// w surrogate + sum of beta w' kl over the KL terms: the loss over the row's weight W, also where
-  /// a KL term has a weight W' of its own, which counts as W' / W.
+  /// w surrogate + sum of beta w' kl over the KL terms: the loss over the row's weight W. A KL term
+  /// with a weight W' of its own counts as W' / W.
   Metric loss;
   // Shares of the tokens.
   /// Term::low. For surrogate::Ratio: A < 0 and min(ratio, delta) < 1 - low.

@@ -17,8 +17,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// W_i is the weight of the row (`aggregate` and `TokenBatch::row_weights`), f the product of the
 /// factors, w and w' are `TokenBatch::weights` and `kl_weights`; f, w and w' are detached. A KL
-/// term may have factors and an aggregate of its own (Kl), for which w' and W_i stand here too. Each
-/// term has a derivative by the level's log ratio and one by the token's own logp (Term). The
+/// term may have factors and an aggregate of its own (Kl), for which w' and W_i stand here too.
+/// Each term has a derivative by the level's log ratio and one by the token's own logp (Term). The
 /// gradient is
 ///
 ///     dloss/dlogp_t = spread(g)_t + h_t

@@ -118,7 +118,8 @@ struct Reinforce {
 
 /// No surrogate: value and derivatives are exactly 0, whatever the token holds.
 ///
-/// For losses that are KL terms alone, such as ms_swift::sdar_loss. Such a loss needs no advantages.
+/// For losses that are KL terms alone, such as ms_swift::sdar_loss. Such a loss needs no
+/// advantages.
 struct None {
   static constexpr bool ratio_only = true;    ///< d_logp is 0.
   static constexpr bool adds_nothing = true;  ///< No advantages are needed.

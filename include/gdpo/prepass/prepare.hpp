@@ -138,9 +138,9 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 ///     l = clamp(log u, log 1e-8, 20)
 ///
 /// to level_log_weights, the bounds being those of TRL and unsloth. Where each of these pre-passes
-/// gives one number for all tokens of a segment, row or group, l counts once: it stands at the first
-/// valid token of each segment of the batch. Where one of them weighs each token for itself, l
-/// stands at every valid token. A u of NaN gives NaN; 0, a dropped token, gives log 1e-8, so that
+/// gives one number for all tokens of a segment, row or group, l counts once: it stands at the
+/// first valid token of each segment of the batch. Where one of them weighs each token for itself,
+/// l stands at every valid token. A u of NaN gives NaN; 0, a dropped token, gives log 1e-8, so that
 /// the ratio goes to the lower bound of its level and the token stays in all counts. Tokens that a
 /// later prepare() masks take their l with them: call those pre-passes first.
 ///

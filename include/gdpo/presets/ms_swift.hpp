@@ -186,7 +186,7 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"ms_swift::megatron_bnpo", megatron_bnpo_loss,
                   "MegatronGRPOTrainer loss_type=bnpo", release},
            Preset{"ms_swift::fipo", fipo_loss, "loss_type=fipo", version},
-           Preset{"ms_swift::sapo", sapo_loss, "loss_type=sapo", version),
+           Preset{"ms_swift::sapo", sapo_loss, "loss_type=sapo", version},
            Preset{"ms_swift::sdar", sdar_loss, "compute_sdar_loss", version});
 };
 /// The pre-passes by name.

@@ -101,8 +101,8 @@ struct TokenBatch {
   /// a segment is added to its log ratio (gdpo::level). No gradient flows through it. A number that
   /// belongs to the whole segment stands at one of its valid tokens, with 0 at the others.
   /// Pre-passes with Reach::Level write it. Absent: 0. Refused at level::Token, whose tokens have
-  /// Factor `weights` instead. An infinite sum goes to the bound of the level. A NaN makes the ratio
-  /// of the segment NaN, as one in old_logp does. NonFiniteInputs::weights counts both.
+  /// Factor `weights` instead. An infinite sum goes to the bound of the level. A NaN makes the
+  /// ratio of the segment NaN, as one in old_logp does. NonFiniteInputs::weights counts both.
   TokenView<S> level_log_weights;
   /// Numbers of the caller's own, for policies that read Token::tag.
   TokenView<S> tags;

@@ -62,7 +62,8 @@ GDPO_INLINE S stored_weight(double weight) {
   return static_cast<S>(weight > largest_number<S> ? math::infinity : weight);
 }
 
-/// Bounds of the log of a weight with Reach::Level, in nats: log 1e-8 and 20, as in TRL and unsloth.
+/// Bounds of the log of a weight with Reach::Level, in nats: log 1e-8 and 20, as in TRL and
+/// unsloth.
 inline constexpr double lowest_level_log = -18.420680743952367, highest_level_log = 20;
 /// The log of a weight within these bounds, to a few units in the last place; NaN for a weight that
 /// is NaN or negative.
