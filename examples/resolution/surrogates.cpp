@@ -245,7 +245,7 @@ void add_type(std::vector<std::string>& types, const std::string& type) {
 }
 template <class... S>
 void add_types(std::vector<std::string>& types, const gdpo::AnySurrogate<S...>*) {
-  (add_type(types, type_name<S>()), ...);
+  ((std::is_same_v<S, gdpo::surrogate::None> ? void() : add_type(types, type_name<S>())), ...);
 }
 template <class... F>
 void add_types(std::vector<std::string>& types, const gdpo::Factors<F...>*) {
@@ -294,11 +294,20 @@ std::vector<std::string> surrogate_types() {
   return types;
 }
 
+std::vector<std::string> losses_with_surrogate() {
+  std::vector<std::string> names;
+  for (const std::string& name : gdpo::runtime::loss_names()) {
+    const std::vector<std::string> parts = recipe_of(gdpo::runtime::loss(name)).parts;
+    if (parts.front() != type_name<gdpo::surrogate::None>()) names.push_back(name);
+  }
+  return names;
+}
+
 Surrogates all_surrogates() {
   Surrogates all;
   std::map<std::string, std::size_t> place_of;
   std::vector<std::vector<std::string>> on;
-  for (const std::string& name : gdpo::runtime::loss_names()) {
+  for (const std::string& name : losses_with_surrogate()) {
     const gdpo::runtime::Loss loss = gdpo::runtime::loss(name);
     const Recipe recipe = recipe_of(loss);
     const auto [place, is_new] = place_of.emplace(recipe.all, all.shapes.size());

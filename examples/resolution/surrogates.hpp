@@ -55,7 +55,10 @@ Surrogates all_surrogates();
 /// The loss of that name for a token with this advantage and log ratio. old_logp is 0.
 SurrogatePoint surrogate_point(const std::string& loss, double advantage, double log_ratio);
 
-/// Every surrogate, factor and map (but None and Clamp) that a name of the library can stand for.
+/// Every surrogate, factor and map (but those named None, and Clamp) that a name of the library can
+/// stand for.
 std::vector<std::string> surrogate_types();
+/// The losses by name, but those of KL terms alone, which have no surrogate.
+std::vector<std::string> losses_with_surrogate();
 
 }  // namespace resolution

@@ -50,6 +50,11 @@ bool padded(const Case& c) {
   const std::vector<double> mask = array_of(c.inputs.at("response_mask")).data;
   return std::find(mask.begin(), mask.end(), 0.0) != mask.end();
 }
+// Tokens have weights, and some are padding.
+bool weights_of_padding(const Case& c) {
+  return c.inputs.contains("vllm_is_ratio") && padded(c) &&
+         array_of(c.inputs.at("vllm_is_ratio")).shape.back() > 1;
+}
 // Some row has no valid token.
 bool empty_row(const Case& c) {
   const Array mask = array_of(c.inputs.at("response_mask"));
@@ -133,6 +138,11 @@ const std::vector<Gap>& gaps() {
        is("loss_type", {"luspo"}) && When(padded) &&
            is("importance_sampling_level", {"sequence"}) && is("beta", {0.04}),
        kLuspo},
+      {"liger",
+       "loss",
+       {"LigerFusedLinearGRPOFunction.ppo_loss_fn"},
+       is("loss_type", {"vespo"}) && When(weights_of_padding),
+       "weights of padding in the ratio of a row"},
       {"liger", "aggregate", {"get_gamma_weights"}, every, kVespo},
 
       {"unsloth_zoo", "aggregate", {"grpo_entropy_bonus_weights"}, every, "an entropy coefficient"},
@@ -301,11 +311,6 @@ const std::vector<Gap>& gaps() {
        input("rollout_ids"),
        "rows that share the count of their tokens"},
 
-      {"torchrl",
-       "loss",
-       {"CISPOLoss.forward"},
-       every,
-       "another derivative: clip(r) A with the gradient of r (torchrl's CISPO)"},
       {"torchrl",
        "loss",
        {"GRPOLoss.forward"},

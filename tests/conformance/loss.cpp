@@ -1,5 +1,6 @@
 #include "loss.hpp"
 
+#include <cmath>
 #include <gdpo/with/thread_pool.hpp>
 #include <type_traits>
 #include <variant>
@@ -51,7 +52,11 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   LossRun run;
   run.result = call(in.target, loss, batch, normalizer, out);
 
-  const std::vector<S> weights = tokens_of(in, batch.weights, S(1));
+  std::vector<S> weights = tokens_of(in, batch.weights, S(1));
+  if (batch.level_log_weights) {  // those of the ratio
+    weights = tokens_of(in, batch.level_log_weights, S(0));
+    for (S& w : weights) w = std::exp(w);
+  }
   std::vector<unsigned char> mask = tokens_of<unsigned char>(in, batch.mask, 1);
   run.gradient = padded(in, std::vector<double>(gradient.begin(), gradient.end()));
   run.weights = padded(in, std::vector<double>(weights.begin(), weights.end()));

@@ -28,6 +28,7 @@ struct LossSetup {
   gdpo::runtime::Loss loss;
   double given = 0;  // Normalizer::given
   Prepare prepare;
+  bool weighs_ratio = false;        // the recorded weights enter the ratio of the row
   bool over_padding = false;        // the trainer's sums run over masked positions too
   std::vector<std::string> passes;  // settings of those of its pre-passes that may be presets
 

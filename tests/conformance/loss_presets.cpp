@@ -314,6 +314,8 @@ LossSetup nvlabs_verl_loss(Params& params, const Case&) {
 
 LossSetup liger_loss(Params& params, const Case& recorded) {
   LossSetup setup = trl_family(params, recorded, "liger::", {"token", "sequence"});
+  setup.weighs_ratio =
+      recorded.params.at("loss_type") == "vespo" && recorded.inputs.contains("vllm_is_ratio");
   params.without_effect({"chunks"});  // rows were cut, losses and metrics added
   if (params.has("rule")) params.remark("rule");
   params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
@@ -913,6 +915,10 @@ Handler losses(Mapping mapping) {
     TokenInputs in = token_inputs(recorded);
     const LossSetup setup = mapping(params, recorded);
     if (setup.over_padding) in = over_padding(in);
+    if (setup.weighs_ratio) {
+      const Array weights = array_of(recorded.inputs.at("vllm_is_ratio"));
+      in = in_ratio(in, weights.shape.back() == 1 && in.width > 1);
+    }
     params.all_read();
     comparison.runs(settings_of(setup.loss));
     for (const std::string& settings : setup.passes) comparison.runs(settings);

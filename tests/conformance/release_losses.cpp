@@ -318,13 +318,19 @@ LossSetup openrlhf_loss(Params& params, const Case& recorded) {
 
 // --- torchrl
 
-LossSetup torchrl_loss(Params& params, const Case&) {
+LossSetup torchrl_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const std::string aggregation =
       params.choice("aggregation", {"token_mean", "prompt_mean", "none"});
-  setup.loss = gdpo::runtime::loss(aggregation == "prompt_mean" ? "trl::grpo" : "trl::bnpo");
   const gdpo::Bounds clip = params.interval("clip_epsilon");
-  set_clip(setup, clip.lo, clip.hi);
+  if (recorded.function == "CISPOLoss.forward") {
+    setup.loss = gdpo::runtime::loss("torchrl::cispo");
+    set_surrogate(setup, gdpo::surrogate::Clipped{clip.lo, clip.hi});
+    if (aggregation == "prompt_mean") aggregate_of(setup) = gdpo::aggregate::seq_mean_token_mean();
+  } else {
+    setup.loss = gdpo::runtime::loss(aggregation == "prompt_mean" ? "trl::grpo" : "trl::bnpo");
+    set_clip(setup, clip.lo, clip.hi);
+  }
   if (aggregation == "none") aggregate_of(setup) = gdpo::aggregate::token_sum();
   no_log_ratio_clamp(params);
   params.fixed("entropy_bonus", false);
@@ -385,6 +391,7 @@ void add_release_losses(Registry& registry) {
   add("areal", "ppo_actor_loss_fn", areal_loss);
   add("openrlhf", "PolicyLoss.forward", openrlhf_loss);
   add("torchrl", "GRPOLoss.forward", torchrl_loss);
+  add("torchrl", "CISPOLoss.forward", torchrl_loss);
 }
 
 }  // namespace conformance

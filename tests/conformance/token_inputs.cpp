@@ -1,5 +1,9 @@
 #include "token_inputs.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <gdpo/prepass.hpp>
+
 #include "params.hpp"
 
 namespace conformance {
@@ -15,6 +19,7 @@ constexpr Member kTokens[] = {&TokenInputs::logp,
                               &TokenInputs::rollout_logp,
                               &TokenInputs::teacher_logp,
                               &TokenInputs::weights,
+                              &TokenInputs::level_log_weights,
                               &TokenInputs::token_advantages,
                               &TokenInputs::entropies};
 
@@ -104,6 +109,23 @@ TokenInputs over_padding(const TokenInputs& in) {
     all.row_weights.push_back(static_cast<double>(std::count(row, row + width, 1)));
   all.mask.assign(in.mask.size(), 1);
   return all;
+}
+
+TokenInputs in_ratio(const TokenInputs& in, bool of_rows) {
+  TokenInputs out = in;
+  out.weights.clear();
+  const auto width = static_cast<std::size_t>(in.width);
+  bool counted = false;
+  for (std::size_t k = 0; k < in.weights.size(); ++k) {
+    if (k % width == 0) counted = false;
+    const bool counts = in.mask[k] != 0 && !(of_rows && counted);
+    counted = counted || in.mask[k] != 0;
+    const double log_weight = std::log(in.weights[k]);
+    out.level_log_weights.push_back(counts ? std::clamp(log_weight, gdpo::detail::lowest_level_log,
+                                                        gdpo::detail::highest_level_log)
+                                           : 0.0);
+  }
+  return out;
 }
 
 TokenInputs packed(const TokenInputs& in) {

@@ -15,7 +15,7 @@ namespace conformance {
 struct TokenInputs {
   gdpo::index_t rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
-      weights,
+      weights, level_log_weights,
       entropies;                                           // per token
   std::vector<unsigned char> mask;                         // per token
   std::vector<double> advantages, truncated, row_weights;  // per row
@@ -36,6 +36,10 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp = "logp")
 // The inputs of a trainer whose sums run over padding: without a mask, and each row weighs as many
 // times as it has valid tokens.
 TokenInputs over_padding(const TokenInputs& in);
+
+// The inputs of a trainer whose weights enter the ratio of the row: their logarithms, within the
+// bounds of Reach::Level, and at the first valid token alone those that all tokens of a row share.
+TokenInputs in_ratio(const TokenInputs& in, bool of_rows);
 
 // The same tokens without padding. A row whose valid tokens come first is cut to them; a row with
 // holes stays whole, and so do all rows if no token is valid.
@@ -79,6 +83,7 @@ class TokenArrays {
         teacher_logp_(of(in.teacher_logp)),
         token_advantages_(of(in.token_advantages)),
         weights_(of(in.weights)),
+        level_log_weights_(of(in.level_log_weights)),
         entropies_(of(in.entropies)) {}
   TokenArrays(const TokenArrays&) = delete;
   TokenArrays& operator=(const TokenArrays&) = delete;
@@ -92,6 +97,7 @@ class TokenArrays {
     batch.teacher_logp = view_of(in_, teacher_logp_);
     batch.token_advantages = view_of(in_, token_advantages_);
     batch.weights = view_of(in_, weights_);
+    batch.level_log_weights = view_of(in_, level_log_weights_);
     batch.entropies = view_of(in_, entropies_);
     batch.mask = view_of(in_, in_.mask);
     if (in_.is_packed()) batch.offsets = gdpo::view(in_.offsets);
@@ -109,7 +115,7 @@ class TokenArrays {
   }
   const TokenInputs& in_;
   std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, teacher_logp_, token_advantages_,
-      weights_, entropies_;
+      weights_, level_log_weights_, entropies_;
 };
 
 // The tokens of `in` as (rows, width). Packed tokens go to their places, and the others are 0.

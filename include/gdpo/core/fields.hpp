@@ -143,8 +143,8 @@ constexpr bool has_fields_v<
     true;
 
 /// Calls visit(path, member, info) for each setting of `x`, in the order of the lists, and for a
-/// struct without a list once for the struct. A field without a name, such as the chosen one of
-/// several policies, means what the field means that it is in.
+/// struct without a list once for the struct. A field without a name and a meaning, such as
+/// the chosen one of several policies, means what the field means that it is in.
 template <class Visit>
 class FieldWalk {
  public:
@@ -158,7 +158,7 @@ class FieldWalk {
   template <class T>
   constexpr void operator()(const char* name, T& member, const char* meaning = "") const {
     const FieldPath path{&owner_, name};
-    if (!*name) meaning = meaning_;
+    if (!*name && !*meaning) meaning = meaning_;
     if constexpr (has_fields_v<std::remove_const_t<T>>) {
       visit_(path, member, FieldInfo{{}, meaning});
       std::remove_const_t<T>::fields(member, FieldWalk(visit_, path, meaning));

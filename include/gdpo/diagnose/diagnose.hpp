@@ -188,11 +188,16 @@ class Diagnosis {
         "One array is bound as both.");
   }
 
-  /// How far a ratio is typically off 1; "Diagnosis" in include/gdpo/loss/README.md derives it.
+  /// How far a token's own ratio is typically off 1: about the root mean square of log r.
+  static double own_distance(const LossMetrics& m) {
+    const double k3 = m.approx_kl_k3.mean();
+    return k3 > 0 || math::is_nan(k3) ? std::sqrt(2 * k3) : 0.0;
+  }
+  /// The same, or the distance of the mean ratio from 1 if that is larger; "Diagnosis" in
+  /// include/gdpo/loss/README.md derives both.
   static double typical_distance(const LossMetrics& m) {
-    const double mean = std::fabs(m.ratio.mean() - 1), k3 = m.approx_kl_k3.mean();
-    const double spread = k3 > 0 ? std::sqrt(2 * k3) : 0.0;
-    return mean > spread ? mean : spread;
+    const double mean = std::fabs(m.ratio.mean() - 1), own = own_distance(m);
+    return mean > own ? mean : own;
   }
   GDPO_COLD void first_step_ratio(const LossMetrics& m) {
     if (!settings_.first_step || m.ratio.count == 0) return;
@@ -211,8 +216,9 @@ class Diagnosis {
     const double share = clipped.mean();
     // k3 is 0 at a ratio of 1 and positive elsewhere.
     const bool on_policy = settings_.first_step || math::is_zero(m.approx_kl_k3.sum);
-    // A narrow range, as at levels of sequences, holds few ratios even of a policy that is near.
-    const bool far_off = !(typical_distance(m) <= settings_.near_ratio);
+    // A narrow range, or a ratio that is the product of a row's, as at levels of sequences: few are
+    // inside even of a policy that is near.
+    const bool far_off = !(own_distance(m) <= settings_.near_ratio);
     const bool many = share > settings_.clip_fraction_max && far_off,
                few = share < settings_.clip_fraction_min && !on_policy;
     if (!many && !few) return;

@@ -64,9 +64,11 @@ struct AnyKl {
   KlFactor factor = KlFactor::None;  ///< The detached factor of the term.
   double gate_beta = 5;              ///< Of factor::TeacherGate; not read without it.
 
-  // What they mean in Kl.
+  /// It may have a factor.
   static constexpr bool has_own_factors = true;
+  /// Whether it has one.
   GDPO_INLINE bool is_weighed() const { return factor != KlFactor::None; }
+  /// Calls f with the list of factors.
   GDPO_CALLS_ANY
   template <class F>
   GDPO_INLINE decltype(auto) with_factors(const F& f) const {

@@ -350,8 +350,9 @@ struct Kl {
   /// not look at the input itself. With ImportanceWeighted it must look, because a tiny ratio can
   /// make a huge value ordinary again.
   static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
-  /// Whether the term has factors of its own: when compiled, and at run time.
+  /// Whether the term has factors of its own.
   static constexpr bool has_own_factors = !std::is_same_v<Factor, Factors<>>;
+  /// The same, where it is known at run time only.
   GDPO_INLINE static constexpr bool is_weighed() { return has_own_factors; }
   /// Whether one of these reads the mean advantage of the row.
   static constexpr bool reads_row_advantage = detail::reads_row_advantage_v<Factor>;
@@ -462,8 +463,8 @@ template <>
 struct Kls<> {
   /// It is true, because there is no term that reads an input.
   static constexpr bool shows_infinite = true;
-  /// No term has factors.
-  static constexpr bool has_own_factors = false, reads_row_advantage = false;
+  static constexpr bool has_own_factors = false;      ///< No term has factors.
+  static constexpr bool reads_row_advantage = false;  ///< So none reads it.
 };
 /// At least one KL term.
 template <class First, class... Rest>

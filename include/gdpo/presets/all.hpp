@@ -62,6 +62,9 @@ inline constexpr auto own_losses = [](const auto& f) {
            Preset{"topr", topr_loss, "", "arXiv 2503.14286"},
            Preset{"up_grpo", up_grpo_loss, "", "arXiv 2607.06987"});
 };
+inline constexpr auto own_contrastive_losses = [](const auto& f) {
+  return f(Preset{"real", ContrastiveLoss<>{}, "", "arXiv 2602.05630"});
+};
 // The types of corrections by name, for lines that set everything themselves.
 inline constexpr auto own_prepasses = [](const auto& f) {
   return f(Preset{"importance", prepass::Importance{}, "", ""},
@@ -121,6 +124,11 @@ constexpr auto with_losses(const F& f) {
 template <class F>
 constexpr void for_each_loss(const F& f) {
   with_losses([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of losses over groups, each a ContrastiveLoss.
+template <class F>
+constexpr auto with_contrastive_losses(const F& f) {
+  return detail::with_all(f, detail::own_contrastive_losses, ms_swift::contrastive_losses);
 }
 /// Calls f(preset...) with the whole list of pre-passes.
 template <class F>

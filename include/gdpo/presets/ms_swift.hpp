@@ -189,6 +189,10 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"ms_swift::sapo", sapo_loss, "loss_type=sapo", version},
            Preset{"ms_swift::sdar", sdar_loss, "compute_sdar_loss", version});
 };
+/// The losses over groups by name.
+inline constexpr auto contrastive_losses = [](const auto& f) {
+  return f(Preset{"ms_swift::real", real_loss, "loss_type=real", version});
+};
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
   return f(Preset{"ms_swift::token_truncate", token_truncate,

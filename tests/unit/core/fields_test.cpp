@@ -112,7 +112,7 @@ const char* const statistic =
     "token | segment_mean | segment_sum | segment_max | segment_log_mean_exp | sequence_mean | "
     "sequence_sum | sequence_max | sequence_log_mean_exp | group_mean | group_sum | group_max | "
     "group_log_mean_exp";
-const char* const reach = "none | surrogate | surrogate_and_kl | kl | mask";
+const char* const reach = "none | surrogate | surrogate_and_kl | kl | level | mask";
 const char* const pair = "mismatch | update | drift";
 const char* const steps = "valid | row | row_reward_on_valid | turns";
 const char* const start = "zero | bias_corrected | first_value | after_first";
@@ -152,6 +152,23 @@ TEST_CASE("settings: losses", "[fields]") {
                                                 {"statistic.count_eps", least_0},
                                                 {"bounds.lo", number},
                                                 {"bounds.hi", number}});
+  settings(map::TrustRegion{}, {{"low", or_infinity}, {"high", or_infinity}});
+  settings(surrogate::Soft{}, {{"tau_pos", "a finite number that is more than 0"},
+                               {"tau_neg", "a finite number that is more than 0"}});
+  settings(surrogate::Clipped{},
+           {{"low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
+            {"high", or_infinity}});
+  settings(surrogate::PositiveReinforce{},
+           {{"low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
+            {"dual", "more than 1 (infinity: off)"}});
+  settings(factor::SignedRatio{}, {{"positive_min", least_0},
+                                   {"positive_max", more_than_0},
+                                   {"negative_min", least_0},
+                                   {"negative_max", more_than_0},
+                                   {"threshold", finite}});
+  settings(
+      factor::Gamma{},
+      {{"k_pos", least_0}, {"lambda_pos", least_0}, {"k_neg", least_0}, {"lambda_neg", least_0}});
   settings(Kl<kl::K3>{}, {{"beta", or_0},
                           {"against", against},
                           {"input.lo", number},

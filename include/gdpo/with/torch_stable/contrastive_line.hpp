@@ -12,11 +12,14 @@ using NamedContrastive = ContrastiveLoss<AnyKl, metrics::Means>;
 
 /// All of them: "real", as the paper has it, and those of trainers.
 inline const runtime::detail::Table<NamedContrastive>& contrastive_losses() {
-  const auto named = [](const auto& loss) -> NamedContrastive {
-    return {loss.tau, loss.count_empty_rows, runtime::detail::any_kl(loss.kl), loss.aggregate};
-  };
-  static const runtime::detail::Table<NamedContrastive> entries = {
-      {"real", named(ContrastiveLoss<>{})}, {"ms_swift::real", named(ms_swift::real_loss)}};
+  static const auto entries = presets::with_contrastive_losses([](const auto&... preset) {
+    runtime::detail::Table<NamedContrastive> table;
+    const auto named = [](const auto& loss) -> NamedContrastive {
+      return {loss.tau, loss.count_empty_rows, runtime::detail::any_kl(loss.kl), loss.aggregate};
+    };
+    (runtime::detail::add(table, preset.name, named(preset.value)), ...);
+    return table;
+  });
   return entries;
 }
 /// The loss of that name. Errors: `invalid_input` for an unknown one, with a list of the names.
