@@ -52,9 +52,11 @@ _LOSS = {
 
 # The presets of TRL's loss types, and of its scale_rewards under "sum_then_normalize".
 _LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
-# The options of VESPO, by the settings that they are; and the least decay that TRL takes.
+# The options of VESPO, by the settings that they are; the least decay that TRL takes; and between
+# what TRL keeps the logs of vLLM's weights, in nats.
 _VESPO = ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
 _LEAST_LAMBDA = 1e-4
+_LOG_WEIGHTS = (math.log(1e-8), 20.0)
 # The shares of clipped tokens that TRL logs, and of losses called cispo.
 _SHARES = {"clip_ratio/low_mean": "clip_fraction_low", "clip_ratio/high_mean": "clip_fraction_high",
            "clip_ratio/region_mean": "clip_fraction"}
@@ -99,6 +101,11 @@ def _name_of(loss: PolicyLoss) -> str:
     return loss.line.split(" ")[0]
 
 
+def _is_vespo(loss: PolicyLoss) -> bool:
+    """Whether a loss is one of those called vespo, whose ratio vLLM's weights are part of."""
+    return _name_of(loss).split("::")[-1] == "vespo"
+
+
 def _is_bnpo(loss: PolicyLoss) -> bool:
     """Whether a loss is one of those called bnpo."""
     return _name_of(loss).endswith("bnpo")
@@ -132,8 +139,8 @@ class GRPOTrainer(trl.GRPOTrainer):
       that is resumed with other limits goes on with them. `gdpo_constraints` has them.
 
     All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the entropy
-    bonus, and the loss type vespo with use_bias_correction_kl or with the weights of vLLM) TRL's
-    own code computes, after a warning.
+    bonus, and the loss type vespo with use_bias_correction_kl) TRL's own code computes, after a
+    warning.
 
     Errors: ValueError for unknown names, with a list of those there are, for settings that do not
     fit, and for a choice that cannot be honored.
@@ -200,12 +207,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         else:
             chosen = PolicyLoss(**_own_settings(loss, self.args))
         _check_kl(chosen, self.beta)
-        if self._corrects_for_vllm and "vespo" in _name_of(chosen):
+        if self._corrects_for_vllm and _is_vespo(chosen) and value_of(chosen, "level") == "token":
             raise ValueError(
-                f"gdpo.integrations.trl: loss: given {_name_of(chosen)}, with the weights of vLLM "
-                "(vllm_importance_sampling_correction); needed: one of the two, because VESPO "
-                "takes these weights into the ratio of the row, and here they would multiply the "
-                "loss")
+                f"gdpo.integrations.trl: loss: given {chosen.line!r}, with the weights of vLLM "
+                "(vllm_importance_sampling_correction); needed: the level sequence, because VESPO "
+                "takes these weights into the ratio of the row")
         return chosen if _is_bnpo(chosen) else dividing_by_given(chosen)
 
     def _missing_option(self) -> Optional[str]:
@@ -214,8 +220,6 @@ class GRPOTrainer(trl.GRPOTrainer):
             return "the entropy bonus"
         if self.loss_type not in _LOSS_TYPES:
             return f"loss_type={self.loss_type!r}"
-        if self.loss_type == "vespo" and self._corrects_for_vllm:
-            return "loss_type='vespo' with the weights of vLLM in its ratio"
         if self.loss_type == "vespo" and self.beta != 0 and self.args.use_bias_correction_kl:
             return "loss_type='vespo' with use_bias_correction_kl, whose ratios are of tokens"
         return None
@@ -306,13 +310,17 @@ class GRPOTrainer(trl.GRPOTrainer):
         mask = _loss_mask(inputs)
         logp, entropies, aux_loss = self._forward(model, inputs)
         old_logp = inputs.get("old_per_token_logps")
+        policy_loss = self._gdpo_loss or _policy_loss(**self._translated_settings())
+        in_ratio = self._corrects_for_vllm and _is_vespo(policy_loss)
         arrays = {
             "old_logp": old_logp, "ref_logp": inputs.get("ref_per_token_logps"),
             "rollout_logp": inputs.get("sampling_per_token_logps"), "mask": mask,
-            "weights": self._weights(inputs, mask, logp, entropies), "entropies": entropies,
+            "weights": self._weights(inputs, mask, logp, entropies, in_ratio),
+            "level_log_weights": (_logs_of(inputs["importance_sampling_ratio"], mask)
+                                  if in_ratio else None),
+            "entropies": entropies,
             "counts": self._counts(inputs, mask, mode, accumulation),
             **_per_row_or_token(inputs["advantages"])}
-        policy_loss = self._gdpo_loss or _policy_loss(**self._translated_settings())
         loss, metrics = policy_loss(logp, **arrays)
         numbers = dict(zip(metrics.names(), metrics.result.tolist()))
         shares = (_CISPO_SHARES if is_cispo(policy_loss.line) else
@@ -339,8 +347,11 @@ class GRPOTrainer(trl.GRPOTrainer):
             **{name: inputs.get(name) for name in _FORWARDED})
 
     def _weights(self, inputs: Dict[str, Any], mask: torch.Tensor, logp: torch.Tensor,
-                 entropies: torch.Tensor) -> Optional[torch.Tensor]:
-        """The product of TRL's factors of the surrogate, (rows, tokens); None where all are 1."""
+                 entropies: torch.Tensor, in_ratio: bool) -> Optional[torch.Tensor]:
+        """The product of TRL's factors of the surrogate, (rows, tokens); None where all are 1.
+
+        in_ratio: the weights of vLLM are part of the ratio, and none of these factors.
+        """
         factors = []
         if self.off_policy_mask_threshold is not None:
             row_advantages = inputs["advantages"]
@@ -353,7 +364,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         if self.top_entropy_quantile < 1.0:
             factors.append(self.get_high_entropy_mask(entropies, mask,
                                                       1 - self.top_entropy_quantile))
-        if self._corrects_for_vllm:
+        if self._corrects_for_vllm and not in_ratio:
             factors.append(inputs["importance_sampling_ratio"])
         if not factors:
             return None
@@ -407,7 +418,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         moved = (torch.zeros_like(logp) if old_logp is None else logp.to(wide) - old_logp.to(wide))
         phi = self.get_gamma_weights(
             advantages=inputs["advantages"].reshape(len(mask), -1), log_ratio_per_token=moved,
-            mask=mask, importance_sampling_ratio=None,
+            mask=mask, importance_sampling_ratio=inputs.get("importance_sampling_ratio"),
             **{name: getattr(self.args, f"vespo_{name}") for name in _VESPO})
         of_rows = phi.shape[1] == 1
         counted = torch.ones_like(phi) if of_rows else mask
@@ -472,6 +483,21 @@ def _loss_mask(inputs: Dict[str, Any]) -> torch.Tensor:
     """The completions' tokens, without those that tools wrote."""
     mask = inputs["completion_mask"]
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
+
+
+def _logs_of(weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The logs of vLLM's weights as TRL adds them to the log ratio of a row, (rows, tokens).
+
+    weights: (rows, tokens), or (rows, 1) for one of each row, whose log stands at the first of the
+      row's tokens. Those of other positions count for nothing here; TRL adds them, and where no
+      bound of vllm_importance_sampling_clip_min and _clip_max excludes the weight 1 they are 0.
+    """
+    wide = torch.promote_types(weights.dtype, torch.float32)  # 16 bits round the sum
+    logs = weights.detach().to(wide).log().clamp(*_LOG_WEIGHTS)
+    if logs.shape == mask.shape:
+        return logs
+    first = (mask != 0) & ((mask != 0).cumsum(-1) == 1)
+    return torch.where(first, logs, torch.zeros_like(logs))
 
 
 def _without_empty_rows(policy_loss: PolicyLoss, logp: torch.Tensor, arrays: Dict[str, Any]) -> Any:

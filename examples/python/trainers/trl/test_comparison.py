@@ -64,7 +64,8 @@ class LossBatch:
             self.arguments.update({f"vespo_{name}": other.choice(values) for name, values in (
                 ("k_pos", [2.0, 0.5]), ("k_neg", [3.0, 0.0]), ("lambda_pos", [3.0, 0.0]),
                 ("lambda_neg", [2.0, 1.0]))})
-            # TRL's own code runs with the weights of vLLM, and with ratios of tokens in the KL.
+            # The weights of vLLM have a test of their own. TRL's own code runs with ratios of tokens
+            # in the KL.
             self.settings.update(use_vllm=False, importance_sampling_level="token")
             self.arguments["use_bias_correction_kl"] = False
         if loss_type == "cispo":  # whose bound is of the ratio itself
@@ -363,6 +364,49 @@ def test_advantages_of_any_rewards(helpers, record, any_rewards, scale_rewards, 
 MODES = {"token_truncate": ["trl::token_truncate"], "sequence_truncate": ["trl::sequence_truncate"],
          "token_mask": ["trl::token_mask"],
          "sequence_mask": ["trl::sequence_mask"]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vespo_with_the_weights_of_vllm(helpers, record, mode):
+    """The weights that TRL made of a rollout are part of the ratio of the row in both.
+
+    TRL's constructor refuses the modes of sequences, whose weight `_compute_loss` counts once.
+    """
+    about = (helpers.TRL, "GRPOTrainer._compute_loss", f"trl::vespo (loss), {mode}")
+    for seed in range(BATCHES):
+        batch = LossBatch(seed, "vespo")
+        rollout = RewardBatch(seed, "group", "sum_then_normalize")
+        if rollout.width == 1:  # which TRL's metrics take for one value of each row
+            continue
+        # Far from the sampler, so that weights are bounded and masked.
+        rollout.old_logp = rollout.old_logp + batch.spread * torch.randn(rollout.old_logp.shape)
+        vllm = dict(use_vllm=True, vllm_importance_sampling_correction=True,
+                    vllm_importance_sampling_mode=mode,
+                    vllm_importance_sampling_clip_min=batch.rng.choice([None, 0.5]),
+                    vllm_importance_sampling_clip_max=batch.rng.choice([1.5, 3.0]))
+        _, output = rollout.run(trl.GRPOTrainer, helpers, **vllm)
+        old_logp = batch._rounded(output["old_per_token_logps"])
+        shape = (batch.rows, batch.width) = old_logp.shape
+        batch.logp = batch._rounded(old_logp.float() + batch.spread * torch.randn(shape))
+        batch.entropies = batch._rounded(torch.rand(shape) * 2)
+        batch.settings.update(vllm)
+        batch.inputs = {
+            **output, "old_per_token_logps": old_logp,
+            "ref_per_token_logps": batch._rounded(batch.logp.float() + 0.3 * torch.randn(shape)),
+            "num_items_in_batch": output["completion_mask"].sum()}
+        context = f"seed {seed}: {batch}"
+        loss, gradient, metrics = batch.run(GRPOTrainer, helpers, widen=False)
+        their_loss, their_gradient, their_metrics = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        record.batch(*about)
+        record.close(*about, "loss", beside_terms(loss, their_gradient),
+                     beside_terms(their_loss, their_gradient), 1e-5, context)
+        if batch.dtype == torch.bfloat16:
+            torch.testing.assert_close(gradient.double(), their_gradient, rtol=2.0 ** -8, atol=1e-6,
+                                       msg=lambda differences: f"{differences}; {context}")
+        else:
+            record.close(*about, "gradient", gradient, their_gradient, 1e-5, context)
+        for key, value in their_metrics.items():
+            record.close(*about, "metrics", metrics[key], value, 1e-5, f"{key}, {context}")
 
 
 @pytest.mark.parametrize("mode", MODES)

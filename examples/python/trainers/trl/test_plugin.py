@@ -209,24 +209,44 @@ def test_losses_without_a_clip_log_none(make):
         assert not [key for key in log if "clip_ratio" in key] and extra <= log.keys()
 
 
-#: What VESPO has here no counterpart for, as settings and arguments of a stand-in.
-VESPO_OF_TRL = [({"use_vllm": True, "vllm_importance_sampling_correction": True}, {}, "of vLLM"),
-                ({"beta": 0.1}, {"use_bias_correction_kl": True}, "use_bias_correction_kl")]
+def test_what_vespo_lacks_here(helpers):
+    trainer = stand_in(helpers, None, None, loss_type="vespo", beta=0.1)
+    assert trainer._missing_option() is None
+    trainer.args.use_bias_correction_kl = True
+    assert "use_bias_correction_kl" in trainer._missing_option()
 
 
-@pytest.mark.parametrize("settings, arguments, words", VESPO_OF_TRL)
-def test_what_vespo_lacks_here(helpers, settings, arguments, words):
-    trainer = stand_in(helpers, None, None, loss_type="vespo", **settings)
-    vars(trainer.args).update(arguments)
-    assert words in trainer._missing_option()
-    assert stand_in(helpers, None, None, loss_type="vespo")._missing_option() is None
+VLLM = {"use_vllm": True, "vllm_importance_sampling_correction": True}
 
 
-@pytest.mark.parametrize("name", ["vespo", "trl::vespo"])
-def test_vespo_by_its_name_refuses_the_weights_of_vllm(helpers, name):
-    """They would multiply the loss, where TRL takes them into the ratio of the row."""
-    with pytest.raises(ValueError, match=f"given {name}, with the weights of vLLM"):
-        stand_in(helpers, name, None, **VESPO_OF_TRL[0][0])
+@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize("name", ["vespo", "trl::vespo", "liger::vespo k_pos=1", None])
+def test_weights_of_vllm_are_part_of_the_ratio_of_vespo(helpers, name, per_row):
+    """They do not multiply the loss, and those of masked positions, even NaN, count for nothing."""
+    logp, inputs = inputs_of(3)
+    mask = inputs["completion_mask"]
+    weights = torch.rand(4, 1 if per_row else 6) * 2
+    weights[0, 0] = 0.0
+    logs = weights.log().clamp(math.log(1e-8), 20.0)
+    if per_row:
+        logs = torch.cat([logs, torch.zeros(4, 5)], dim=1)
+    else:
+        weights = weights.masked_fill(mask == 0, math.nan)
+    trainer = stand_in(helpers, name, logp.requires_grad_(), loss_type="vespo", **VLLM)
+    trainer.args.__dict__.update({f"vespo_{key}": value for key, value in (
+        ("k_pos", 2.0), ("lambda_pos", 3.0), ("k_neg", 3.0), ("lambda_neg", 2.0))})
+    ours = trainer._compute_loss(None, {**inputs, "importance_sampling_ratio": weights})
+    direct, _ = gdpo.PolicyLoss(name or "trl::vespo", beta=0.0)(
+        logp, old_logp=inputs["old_per_token_logps"], mask=mask, advantages=inputs["advantages"],
+        level_log_weights=logs, counts=gdpo.count(mask=mask, given=mask.sum()))
+    torch.testing.assert_close(ours, direct, rtol=1e-6, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(ours, logp)[0],
+                               torch.autograd.grad(direct, logp)[0], rtol=1e-6, atol=0)
+
+
+def test_vespo_of_tokens_refuses_the_weights_of_vllm(helpers):
+    with pytest.raises(ValueError, match="given 'vespo token .*with the weights of vLLM.*sequence"):
+        stand_in(helpers, "vespo token", None, **VLLM)
 
 
 @pytest.mark.parametrize("settings", [{"entropy_coef": 0.01}], ids=str)
