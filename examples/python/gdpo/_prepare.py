@@ -32,7 +32,7 @@ def prepasses() -> List[str]:
 
 
 @torch.compiler.assume_constant_result
-def _reaches_level(passes: Tuple[str, ...]) -> bool:
+def reaches_level(passes: Tuple[str, ...]) -> bool:
     """Whether one of the pre-passes puts its weights into the ratio."""
     others = ("overlong", "degenerate_groups", "top_entropy")  # which refuse it
     return any(setting.value == "level" and setting.name.split(".")[-1] == "reach"
@@ -88,6 +88,6 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
                                      "groups": groups})
     with torch.no_grad(), our_errors():
         prepared = Prepared(*ops.prepare(passes, degenerate, groups, *arrays))
-        if level_log_weights is None and not _reaches_level(tuple(passes)):
+        if level_log_weights is None and not reaches_level(tuple(passes)):
             prepared = prepared._replace(level_log_weights=None)
         return prepared

@@ -6,6 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import mismatch, prepare
+from .._prepare import reaches_level
 
 # verl's rollout_is: the statistic of the log ratio, and what a mean of such weights is a mean of.
 _WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
@@ -36,8 +37,8 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
       rollout_log_prob is the weight: the old one, or the current one in bypass mode.
     response_mask: (rows, tokens), not 0 at the tokens that count.
     rollout_is: "token" or "sequence" (the product of the row's ratios), or a line of
-      `gdpo.prepare` with its settings, such as "importance statistic=sequence_mean clip.hi=2". In
-      front may stand "gdpo:".
+      `gdpo.prepare` with its settings, such as "importance statistic=sequence_mean clip.hi=2", but
+      without reach=level, because the weights multiply the loss. In front may stand "gdpo:".
     rollout_is_threshold: the largest weight, or "LOW_HIGH": the weights outside are 0 (IcePop).
     rollout_is_batch_normalize: divides the weights by their mean over all ranks, of tokens, or of
       rows for "sequence". As in verl, one of at most 1e-8 divides nothing.
@@ -95,6 +96,7 @@ def _weight_lines(name: str, threshold: Union[str, float]) -> Tuple[List[str], s
     name = _plain(name)
     if name not in _WEIGHTS:
         if " " in name or "::" in name or name == "importance":
+            _refuse_level("rollout_is", name)
             return [name], "tokens"
         raise ValueError(f"gdpo.integrations.verl: rollout_is: given {name!r}; needed: one of "
                          f"{', '.join(_WEIGHTS)}, or a line of gdpo.prepare")
@@ -111,6 +113,9 @@ def _rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[s
     """The lines for a rollout_rs, by the names in it."""
     names = list(dict.fromkeys(_plain(name) for name in _names(option)))
     of_verl = [name for name in names if " " not in name and "::" not in name]
+    for name in names:
+        if name not in of_verl:
+            _refuse_level("rollout_rs", name)
     given = [part.strip() for part in str("" if threshold is None else threshold).split(",")
              if part.strip()]
     if of_verl and len(given) not in (1, len(of_verl)):
@@ -118,6 +123,14 @@ def _rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[s
                          f"needed: one number, or one for each of {', '.join(of_verl)}")
     given = dict(zip(of_verl, given * len(of_verl) if len(given) == 1 else given))
     return {name: _rejection(name, given[name]) if name in given else name for name in names}
+
+
+def _refuse_level(option: str, line: str) -> None:
+    """Raises ValueError for a line whose weights would be part of a ratio."""
+    if reaches_level((line,)):
+        raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line without "
+                         "reach=level, because verl's weights multiply the loss, and its "
+                         "rejections are a mask")
 
 
 def _rejection(name: str, threshold: str) -> str:

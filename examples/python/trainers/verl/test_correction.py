@@ -411,7 +411,12 @@ def test_a_mean_of_nearly_0_divides_nothing(drift):
     ({"rollout_rs": "token_k1"}, "rollout_rs_threshold: given None; needed: one number"),
     ({"rollout_rs": "token_k1,token_k2,token_k3", "rollout_rs_threshold": "1,2"}, "one for each"),
     ({"rollout_rs": "token_k2", "rollout_rs_threshold": "1_2"}, "the largest k2, for token_k2"),
-    ({"rollout_rs": "gate mox=2"}, "mox")])
+    ({"rollout_rs": "gate mox=2"}, "mox"),
+    ({"rollout_is": "importance reach=level"}, "rollout_is: given 'importance reach=level'; needed:"
+     " a line without reach=level"),
+    ({"rollout_is": "gdpo:trl::token_mask importance.reach=level"}, "without reach=level"),
+    ({"rollout_rs": "token_k2,gate max=2 reach=level", "rollout_rs_threshold": 2},
+     "rollout_rs: given 'gate max=2 reach=level'; needed: a line without reach=level")])
 def test_mistakes(options, message):
     with pytest.raises(ValueError, match=message):
         plugin.rollout_correction(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2), **options)
