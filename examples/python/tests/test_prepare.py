@@ -64,6 +64,7 @@ def test_weights_of_masked_tokens_are_1(name):
     prepared = gdpo.prepare(name, old_logp=OLD, rollout_logp=ROLLOUT, mask=MASK)
     assert (prepared.weights[~MASK] == 1).all() and (prepared.kl_weights[~MASK] == 1).all()
 
+
 def test_reach_level_gives_the_logs_of_the_weights():
     prepared = gdpo.prepare("trl::token_truncate reach=level", old_logp=OLD, rollout_logp=ROLLOUT,
                             mask=MASK)
@@ -93,6 +94,33 @@ def test_reach_level_counts_the_number_of_a_row_once():
     torch.testing.assert_close(prepared.level_log_weights.double().sum(1), logs, rtol=1e-6,
                                atol=1e-6)
     assert ((prepared.level_log_weights != 0).sum(1) <= 1).all()
+
+
+@pytest.mark.parametrize("name", ["vespo", "trl::vespo", "gspo", "grpo sequence_token"])
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_a_loss_of_prepared_arrays_is_that_of_logs_made_by_hand(name, of_rows):
+    """The log of each weight at its token, or that of a row's weight once, wherever it stands."""
+    prepared = gdpo.prepare(
+        f"trl::{'sequence' if of_rows else 'token'}_truncate reach=level", old_logp=OLD,
+        rollout_logp=ROLLOUT, mask=MASK)
+    moved = torch.where(MASK, (OLD - ROLLOUT).double(), torch.zeros((), dtype=torch.float64))
+    if of_rows:
+        at = MASK & (MASK.flip(1).cumsum(1).flip(1) == 1)  # the last token of each row
+        logs = torch.where(at, moved.sum(1, keepdim=True).clamp(max=math.log(3)), 0.0)
+    else:
+        logs = moved.clamp(max=math.log(3))
+    results = []
+    for arrays in (prepared.arrays(), {"mask": MASK, "level_log_weights": logs.float()}):
+        at = (OLD + 0.1).requires_grad_()
+        loss, metrics = gdpo.PolicyLoss(name, beta=0.0)(
+            at, old_logp=OLD, advantages=torch.tensor([1.0, -0.5, 2.0, -1.0]),
+            counts=gdpo.count(mask=MASK), **arrays)
+        results.append((loss.detach(), torch.autograd.grad(loss, at)[0],
+                        torch.tensor(metrics.mean("ratio"))))
+    # The logs are rounded to float32, by up to 1e-7 of their sum.
+    for prepared_one, by_hand in zip(*results):
+        torch.testing.assert_close(prepared_one, by_hand, rtol=1e-5, atol=1e-7)
+    assert results[0][1].abs().sum() > 0
 
 
 def test_without_reach_level_there_are_no_logs():
