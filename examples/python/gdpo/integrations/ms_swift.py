@@ -18,7 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
-from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo
+from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo, value_of
 from .._settings import keywords, line, said
 from ._constraints import Constraints
 from ._known import knows
@@ -65,10 +65,13 @@ _ESTIMATORS = {
     ("reinforce_plus_plus", "none"): "ms_swift::reinforce_plus_plus_no_scale",
     ("reinforce_plus_plus", "gdpo"): "ms_swift::reinforce_plus_plus_no_scale",
 }
-_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
+_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo")
 
 # The loss type that is a loss over groups, and no PolicyLoss.
 _OVER_GROUPS = "real"
+
+# The loss type whose surrogate is weighed by how the policy has moved on the tokens that follow.
+_BY_FUTURE = "fipo"
 
 # What the log shows of a loss under gdpo/, with the name that it has in gdpo.Metrics.
 _EXTRA = {"policy_loss": "policy_loss", "kl_loss": "kl_loss", "ratio/mean": "ratio",
@@ -252,6 +255,12 @@ class PluggedIn:
         weights, entropy_metrics = _entropy_of(self, logp.detach(), entropies, mask)
         if self.overlong_filter:
             mask = mask & ~grpo_batch.truncated_mask.bool().unsqueeze(-1)
+        by_future = self._gdpo_choices.loss is None and self.loss_type == _BY_FUTURE
+        of_tokens = {}
+        if by_future:
+            of_tokens = _future_of(self, logp.detach(), old_logp, mask, grpo_batch)
+            weights = (of_tokens["influence_weight"] if weights is None
+                       else weights * of_tokens["influence_weight"])
         wide = torch.promote_types(logp.dtype, torch.float32)  # corrections are not in 16 bits
         sampled = grpo_batch.rollout_per_token_logps
         sampled = None if sampled is None else sampled.to(wide)
@@ -264,16 +273,18 @@ class PluggedIn:
         more = {"weights": weights, "kl_weights": rollout_weights}
         if isinstance(self._gdpo_loss, ContrastiveLoss):  # which no weights of ms-swift reach
             more = {"group_size": self.num_generations}
-            if grpo_batch.teacher_per_token_logps is not None:
-                raise ValueError("gdpo.integrations.ms_swift: loss_type: given "
-                                 f"{_OVER_GROUPS} with log-probs of a teacher; needed: none, as of "
-                                 "a row's advantages this loss reads the sign of their mean alone")
+            _refuse_teacher(grpo_batch, _OVER_GROUPS, "the sign of their mean")
+        distills = self.sdar_loss_coef > 0 and grpo_batch.teacher_per_token_logps is not None
+        if distills:  # so that the sum of two gradients is rounded to 16 bits, and not each of them
+            logp = logp.to(wide)
         loss, metrics = self._gdpo_loss(
             logp, old_logp=old_logp, ref_logp=grpo_batch.ref_per_token_logps,
             rollout_logp=sampled,
             teacher_logp=grpo_batch.teacher_per_token_logps, mask=mask,
             token_advantages=grpo_batch.advantages.contiguous(), entropies=entropies,
             counts=_counts(self, grpo_batch, mask), **more)
+        if distills:
+            loss = loss + _distilled(self, logp, grpo_batch.teacher_per_token_logps, mask, mode)
         clip, kl, extra = _numbers_of(self, metrics)
         for name, value in extra.items():
             self._metrics[mode][f"gdpo/{name}"].append(value)
@@ -285,6 +296,8 @@ class PluggedIn:
             data["kl"] = kl
         if rollout_metrics:
             data["rollout_correction"] = rollout_metrics
+        if by_future:
+            data["fipo"] = _means_of(self, of_tokens, mask)
         return loss, data
 
 
@@ -326,8 +339,12 @@ def _no_loss_because(trainer: Any, choices: Choices) -> Optional[str]:
         return f"loss_type={trainer.loss_type} has no counterpart"
     if trainer.use_liger_loss:
         return "with use_liger_kernel ms-swift computes the loss in Liger"
-    if trainer.sdar_loss_coef > 0:
-        return "sdar_loss_coef adds a loss of ms-swift"
+    if (choices.loss is None and trainer.loss_type == _BY_FUTURE
+            and trainer.importance_sampling_level != "token"
+            and (trainer.args.delta is not None or trainer.fipo_safety_threshold is not None)):
+        return (f"loss_type={_BY_FUTURE} with importance_sampling_level="
+                f"{trainer.importance_sampling_level}, where fipo_safety_threshold and delta bound "
+                "ratios of rows, has no counterpart")
     if trainer.chord_sft_iterator is not None:
         return "CHORD mixes in a loss of ms-swift"
     if trainer._has_teacher and trainer.off_policy_sequence_mask_delta is not None:
@@ -462,6 +479,68 @@ def _entropy_of(trainer: Any, logp: torch.Tensor, entropies: Optional[torch.Tens
                        entropies=entropies.detach(), mask=mask)
     metrics["entropy_threshold"] = prepared.entropy_threshold.item()
     return prepared.weights, metrics
+
+
+def _refuse_teacher(grpo_batch: Any, loss_type: str, reads: str) -> None:
+    """Raises ValueError where a teacher made advantages of tokens, of which a loss reads less."""
+    if grpo_batch.teacher_per_token_logps is not None:
+        raise ValueError(f"gdpo.integrations.ms_swift: loss_type: given {loss_type} with log-probs "
+                         f"of a teacher; needed: none, as of a row's advantages this loss reads "
+                         f"{reads} alone")
+
+
+def _future_of(trainer: Any, logp: torch.Tensor, old_logp: torch.Tensor, mask: torch.Tensor,
+               grpo_batch: Any) -> Dict[str, torch.Tensor]:
+    """The weights of loss_type="fipo", and what else ms-swift logs a mean of, each of tokens."""
+    _refuse_teacher(grpo_batch, _BY_FUTURE, "their sign")
+    bounds = "clip.lo=-inf clip.hi=inf"
+    if trainer.fipo_clip_range:
+        low = 1.0 if trainer.fipo_clip_high_only else 1 - trainer.fipo_clip_range
+        bounds = f"clip.lo={low!r} clip.hi={1 + trainer.fipo_clip_range!r}"
+    safety = trainer.fipo_safety_threshold
+    sums = (f"ms_swift::fipo gamma={trainer.fipo_gamma!r} "
+            f"drop_above={value_of(trainer._gdpo_loss, 'surrogate.delta')}")
+    advantages = grpo_batch.advantages.contiguous()
+    weights = prepare(f"{sums} {bounds} safety={'inf' if safety is None else repr(safety)}",
+                      logp=logp, old_logp=old_logp, mask=mask, token_advantages=advantages).weights
+    # The sum is the log of a weight without bounds, which float64 has up to 709.
+    future_kl = prepare(f"{sums} clip.lo=-inf clip.hi=inf safety=inf", logp=logp.double(),
+                        old_logp=old_logp.double(), mask=mask).weights.log()
+    unsafe = torch.zeros_like(mask)
+    if safety is not None:
+        wide = torch.promote_types(logp.dtype, torch.float32)
+        unsafe = ((logp.to(wide) - old_logp.to(wide)).exp() > safety) & (advantages < 0)
+    return {"future_kl": future_kl, "influence_weight": weights,
+            "safety_keep": (~unsafe).to(torch.float32)}
+
+
+def _means_of(trainer: Any, of_tokens: Dict[str, torch.Tensor], mask: torch.Tensor
+              ) -> Dict[str, float]:
+    """The means over the tokens of a mask, by ms-swift's names, gathered over the ranks."""
+    tokens = mask.sum().clamp(min=1.0)
+    local = torch.stack([torch.where(mask, values, torch.zeros_like(values)).double().sum() / tokens
+                         for values in of_tokens.values()]).unsqueeze(0)
+    means = trainer.accelerator.gather_for_metrics(local).nanmean(0).tolist()
+    return dict(zip(("future_kl_mean", "influence_weight_mean", "safety_keep_ratio"), means))
+
+
+def _distilled(trainer: Any, logp: torch.Tensor, teacher_logp: torch.Tensor, mask: torch.Tensor,
+               mode: str) -> torch.Tensor:
+    """The term that sdar_loss_coef adds to the loss; its metrics go into ms-swift's log."""
+    counts = count(mask=mask)
+    counts[:3].clamp_(min=1.0)
+    coef, gate_beta = trainer.sdar_loss_coef, trainer.sdar_gate_beta
+    term, metrics = PolicyLoss("ms_swift::sdar", beta=coef, gate_beta=gate_beta)(
+        logp, teacher_logp=teacher_logp, mask=mask, counts=counts)
+    gap = teacher_logp.to(logp.dtype) - logp.detach()
+    gate = torch.where(mask, torch.sigmoid(gate_beta * gap), torch.zeros_like(gap))
+    tokens = mask.sum().clamp(min=1.0)
+    for name, value in (("gate_mean", (gate.sum() / tokens).item()),
+                        ("gate_active_ratio", ((gate > 0.5).sum() / tokens).item()),
+                        ("teacher_gap_mean", metrics.mean("kl")),
+                        ("loss", metrics["kl_loss"] / coef), ("coef", coef)):
+        trainer._metrics[mode][f"sdar/{name}"].append(value)
+    return term
 
 
 def _rollout_of(trainer: Any, old_logp: torch.Tensor, rollout_logp: Optional[torch.Tensor],

@@ -48,7 +48,9 @@ def make_trainer(choices=NO_CHOICES, training=True, processes=1, **attributes):
         "use_liger_loss": False, "_has_teacher": False, "dynamic_num_samples": False,
         "model_accepts_loss_kwargs": False, "compute_loss_func": None,
         "current_gradient_accumulation_steps": 1, "num_generations": 4, "num_generations_eval": 4,
-        "tau_pos": 1.0, "tau_neg": 1.05, "reward_func_names": ["a"],
+        "tau_pos": 1.0, "tau_neg": 1.05, "sdar_gate_beta": 5.0, "fipo_gamma": 2**(-1 / 32),
+        "fipo_clip_range": 0.2, "fipo_clip_high_only": True, "fipo_safety_threshold": 4.0,
+        "reward_func_names": ["a"],
         "reward_weights": torch.ones(1)}
     trainer.__dict__.update(defaults)
     trainer.model = types.SimpleNamespace(training=training)

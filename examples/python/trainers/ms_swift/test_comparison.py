@@ -247,6 +247,19 @@ def settings_of_real(rng, settings, group):
             "real_tau": rng.choice([0.1, 0.5, 2.0])}
 
 
+def settings_of_fipo(rng, settings):
+    """The same for loss_type="fipo", which ms-swift refuses with a teacher.
+
+    At levels of sequences its own thresholds bound the ratio of a row, which ours lacks.
+    """
+    safety = rng.choice([None, 1.2, 4.0])
+    if safety is not None or settings["args"]["delta"] is not None:
+        settings = {**settings, "importance_sampling_level": "token"}
+    return {**settings, "_has_teacher": False, "fipo_gamma": 2**(-1 / rng.choice([1.0, 4.0, 32.0])),
+            "fipo_clip_range": rng.choice([None, 0.2, 0.5]),
+            "fipo_clip_high_only": rng.random() < 0.5, "fipo_safety_threshold": safety}
+
+
 def gradient_of(function, logp, entropies, trainer, batch):
     """The loss of one of the two, its gradient by the log-probs, and the metrics that it logs."""
     logp = logp.clone().requires_grad_(True)
@@ -275,33 +288,61 @@ def test_loss(record, helpers, seeds, loss_type):
         settings = settings_of(rng, loss_type)
         if loss_type == "real":
             settings = settings_of_real(rng, settings, group)
+        elif loss_type == "fipo":
+            settings = settings_of_fipo(rng, settings)
         if settings["_has_teacher"]:  # whose signal makes advantages differ from token to token
             batch.advantages = batch.advantages + torch.randn(
                 logp.shape, generator=torch.Generator().manual_seed(seed))
-        trainer = helpers.trainer(**settings)
-        assert trainer._gdpo_loss is not None
-        loss, gradient, data = gradient_of(trainer._compute_loss_and_metrics, logp, entropies,
-                                           trainer, batch)
-        ours = helpers.metrics(trainer)
-        wide = torch.promote_types(dtype, torch.float32)
-        own, own_gradient, own_data = gradient_of(
-            lambda *a: helpers.own._compute_loss_and_metrics(trainer, *a), logp.to(wide),
-            entropies.to(wide), trainer, widened(batch))
-        theirs = helpers.metrics(trainer)
-        context = f"seed {loss_type} {seed} {settings}"
-        record.batch(helpers.SWIFT, name, preset)
-        terms = own_gradient.abs().sum().item()
-        record.close(helpers.SWIFT, name, preset, "loss", [loss.item(), terms],
-                     [own.item(), terms], 1e-5, context)
-        # The gradient of bfloat16 log-probs is rounded to bfloat16, to nearest.
-        record.close(helpers.SWIFT, name, preset, "gradient", gradient,
-                     own_gradient.to(dtype) if dtype == torch.bfloat16 else own_gradient,
-                     2**-8 if dtype == torch.bfloat16 else 1e-5, context)
-        assert ours.keys() == theirs.keys(), context
-        for key, value in theirs.items():
-            record.close(helpers.SWIFT, name, preset, "metrics", ours[key], value, 1e-5,
-                         f"{key} {context}")
-        assert torch.equal(data["completion_mask"], own_data["completion_mask"]), context
+        compare_losses(record, helpers, (helpers.SWIFT, name, preset), settings, dtype, logp,
+                       entropies, batch, f"seed {loss_type} {seed}")
+
+
+@pytest.mark.parametrize("loss_type", [*ms_swift._LOSS_TYPES[:-1]])
+def test_sdar(record, helpers, seeds, loss_type):
+    """The term of a teacher that ms-swift adds to each of these losses, and what it logs of it."""
+    name, preset = "_compute_loss_and_metrics", f"ms_swift::{loss_type} + ms_swift::sdar"
+    for seed in seeds[::4]:
+        rng = random.Random(f"sdar {loss_type} {seed}")
+        dtype = DTYPES[seed % 3]
+        logp, entropies, batch = micro_batch(rng, dtype)
+        generator = torch.Generator().manual_seed(seed)
+        apart = rng.choice([0.3, 2.0]) * torch.randn(logp.shape, generator=generator,
+                                                     dtype=torch.float64)
+        batch.teacher_per_token_logps = (logp.double() + apart).to(dtype)
+        settings = {**settings_of(rng, loss_type), "_has_teacher": True,
+                    "off_policy_sequence_mask_delta": None,
+                    "sdar_loss_coef": rng.choice([0.01, 0.1, 2.0]),
+                    "sdar_gate_beta": rng.choice([0.0, 1.0, 5.0])}
+        metrics = compare_losses(record, helpers, (helpers.SWIFT, name, preset), settings, dtype,
+                                 logp, entropies, batch, f"seed sdar {loss_type} {seed}")
+        assert "sdar/gate_mean" in metrics
+
+
+def compare_losses(record, helpers, about, settings, dtype, logp, entropies, batch, context):
+    """Holds the loss, the gradient and the metrics of ours to ms-swift's; returns the metrics."""
+    trainer = helpers.trainer(**settings)
+    assert trainer._gdpo_loss is not None
+    loss, gradient, data = gradient_of(trainer._compute_loss_and_metrics, logp, entropies, trainer,
+                                       batch)
+    ours = helpers.metrics(trainer)
+    wide = torch.promote_types(dtype, torch.float32)
+    own, own_gradient, own_data = gradient_of(
+        lambda *a: helpers.own._compute_loss_and_metrics(trainer, *a), logp.to(wide),
+        entropies.to(wide), trainer, widened(batch))
+    theirs = helpers.metrics(trainer)
+    context = f"{context} {settings}"
+    record.batch(*about)
+    terms = own_gradient.abs().sum().item()
+    record.close(*about, "loss", [loss.item(), terms], [own.item(), terms], 1e-5, context)
+    # The gradient of bfloat16 log-probs is rounded to bfloat16, to nearest.
+    record.close(*about, "gradient", gradient,
+                 own_gradient.to(dtype) if dtype == torch.bfloat16 else own_gradient,
+                 2**-8 if dtype == torch.bfloat16 else 1e-5, context)
+    assert ours.keys() == theirs.keys(), context
+    for key, value in theirs.items():
+        record.close(*about, "metrics", ours[key], value, 1e-5, f"{key} {context}")
+    assert torch.equal(data["completion_mask"], own_data["completion_mask"]), context
+    return ours
 
 
 MODES = {"token_truncate": ["ms_swift::token_truncate"],
@@ -348,6 +389,8 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
         if loss_type == "real":
             settings = {**settings_of_real(rng, settings, group),
                         "kl_in_reward": settings["kl_in_reward"]}  # which is no error here
+        elif loss_type == "fipo":
+            settings = settings_of_fipo(rng, settings)
         settings.update(rollout_importance_sampling_mode=None, log_rollout_offpolicy_metrics=False)
         trainer = helpers.trainer(**settings, log_entropy=settings["args"]["log_entropy"])
         wide = torch.promote_types(dtype, torch.float32)
@@ -359,6 +402,10 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
         if trainer.top_entropy_quantile < 1.0 and mask.any():
             weights = gdpo.prepare(f"top_entropy {1 - trainer.top_entropy_quantile!r}", mask=mask,
                                    logp=logp, entropies=entropies).weights
+        if loss_type == "fipo":
+            weights = gdpo.prepare(
+                line_of_fipo(trainer), logp=logp, old_logp=batch.old_per_token_logps, mask=mask,
+                token_advantages=batch.advantages, weights=weights).weights
         micro_batches = rng.choice([1, 2, 4])
         ours_at, theirs_at = (logp.clone().requires_grad_(True),
                               logp.to(wide).requires_grad_(True))
@@ -404,6 +451,16 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
                          own_metrics["kl"], 1e-5, context)
 
 
+def line_of_fipo(trainer):
+    """The pre-pass that a trainer's options of FIPO stand for."""
+    delta, clip, safety = (trainer.args.delta, trainer.fipo_clip_range,
+                           trainer.fipo_safety_threshold)
+    low = 1 if trainer.fipo_clip_high_only else 1 - (clip or 0)
+    bounds = f"{low},{1 + clip}" if clip else "-inf,inf"
+    return (f"ms_swift::fipo gamma={trainer.fipo_gamma} clip={bounds} "
+            f"drop_above={delta or 'inf'} safety={safety or 'inf'}")
+
+
 def megatron_loss(megatron, helpers, trainer, logp, entropies, batch, micro_batches):
     """Loss and metrics of the loss function of ms-swift's Megatron trainer."""
     stand_in = types.SimpleNamespace(**vars(trainer))
@@ -416,6 +473,8 @@ def megatron_loss(megatron, helpers, trainer, logp, entropies, batch, micro_batc
     stand_in._all_reduce_metric = lambda metrics: metrics
     stand_in._step, stand_in.steps_per_generation = 0, 3
     own = megatron.MegatronGRPOTrainer
+    stand_in._compute_fipo_influence = (
+        lambda *arrays: own._compute_fipo_influence(stand_in, *arrays))
     stand_in._compute_off_policy_sequence_mask = (
         lambda *arrays: own._compute_off_policy_sequence_mask(stand_in, *arrays))
     return own.loss_func(stand_in, logp, {"grpo_batch": batch, "per_token_entropy": entropies})

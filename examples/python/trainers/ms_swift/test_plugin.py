@@ -58,6 +58,7 @@ def test_every_loss_can_be_chosen(helpers, name):
     trainer = helpers.trainer(ms_swift._choices, loss_type="real",
                               args={"steps_per_generation": 2})
     logp, batch = batch_of()
+    batch.teacher_per_token_logps = batch.ref_per_token_logps if name.endswith("sdar") else None
     loss, gradient = loss_and_gradient(trainer, logp, batch)
     counts = gdpo.count(mask=batch.completion_mask)
     counts[3] = batch.num_items_in_batch / 2
@@ -65,8 +66,8 @@ def test_every_loss_can_be_chosen(helpers, name):
     expected_at = logp.clone().requires_grad_(True)
     expected, _ = gdpo.PolicyLoss(name, **settings)(
         expected_at, old_logp=batch.old_per_token_logps, ref_logp=batch.ref_per_token_logps,
-        rollout_logp=batch.rollout_per_token_logps, mask=batch.completion_mask,
-        advantages=batch.advantages[:, 0].contiguous(), counts=counts)
+        rollout_logp=batch.rollout_per_token_logps, teacher_logp=batch.teacher_per_token_logps,
+        mask=batch.completion_mask, advantages=batch.advantages[:, 0].contiguous(), counts=counts)
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, expected_at)[0])
 
@@ -197,7 +198,7 @@ def test_evaluation_leaves_multipliers_alone(helpers):
 
 
 @pytest.mark.parametrize("options", [
-    {"loss_type": "fipo"}, {"sdar_loss_coef": 0.1},
+    {"loss_type": "fipo", "importance_sampling_level": "sequence"},
     {"use_liger_loss": True}, {"loss_type": "gspo_next"}])
 def test_what_ours_lacks_falls_back_or_raises(helpers, options):
     with pytest.warns(UserWarning, match="ms-swift's own code is used"):
@@ -207,11 +208,48 @@ def test_what_ours_lacks_falls_back_or_raises(helpers, options):
         ms_swift.Choices(loss="dapo"))
     with pytest.raises(ValueError, match="leave out"):
         helpers.trainer(chosen, **options)
-    if options.get("loss_type") == "sapo":
+    if options.get("loss_type") == "fipo":
         logp, batch = batch_of()
         ours = loss_and_gradient(trainer, logp, batch)
         theirs = loss_and_gradient(trainer, logp, batch, helpers.own._compute_loss_and_metrics)
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+
+
+def test_fipo_is_a_loss_with_weights(helpers):
+    """At levels of sequences too, where no threshold would bound the ratio of a row."""
+    for level, more in (("token", {}), ("sequence", {"fipo_safety_threshold": None})):
+        trainer = helpers.trainer(loss_type="fipo", importance_sampling_level=level, **more)
+        logp, batch = batch_of()
+        loss, gradient = loss_and_gradient(trainer, logp, batch)
+        arrays = {"old_logp": batch.old_per_token_logps, "mask": batch.completion_mask,
+                  "advantages": batch.advantages[:, 0].contiguous()}
+        weights = gdpo.prepare("ms_swift::fipo" + (" safety=inf" if more else ""), logp=logp,
+                               **arrays).weights
+        assert weights.max() > 1
+        at = logp.clone().requires_grad_(True)
+        counts = gdpo.count(mask=batch.completion_mask, given=batch.num_items_in_batch)
+        expected, _ = gdpo.PolicyLoss("ms_swift::fipo", level)(
+            at, ref_logp=batch.ref_per_token_logps, weights=weights, counts=counts, **arrays)
+        torch.testing.assert_close(loss, expected.detach())
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected, at)[0])
+    batch.teacher_per_token_logps = batch.ref_per_token_logps
+    with pytest.raises(ValueError, match="loss_type: given fipo with log-probs of a teacher"):
+        loss_and_gradient(trainer, logp, batch)
+
+
+def test_sdar_is_added_to_a_chosen_loss_too(helpers):
+    logp, batch = batch_of()
+    without, gradient = loss_and_gradient(helpers.trainer(ms_swift.Choices(loss="dapo")), logp,
+                                          batch)
+    trainer = helpers.trainer(ms_swift.Choices(loss="dapo"), sdar_loss_coef=0.1)
+    same, _ = loss_and_gradient(trainer, logp, batch)
+    assert torch.equal(same, without)  # as in ms-swift, without log-probs of a teacher
+    batch.teacher_per_token_logps = logp + 0.5
+    loss, with_term = loss_and_gradient(trainer, logp, batch)
+    gate = torch.sigmoid(torch.tensor(2.5))
+    torch.testing.assert_close(loss, without + 0.1 * 0.5 * gate)
+    mask = batch.completion_mask
+    torch.testing.assert_close(with_term, gradient - 0.1 * gate * mask / mask.sum())
 
 
 def test_real_is_a_loss_over_groups(helpers):
@@ -303,12 +341,13 @@ def test_train(train):
                 "rewards/Parity/mean"} <= set(step)
 
 
-@pytest.mark.parametrize("options", [(), ("--loss_type", "real", "--real_tau", "0.2")])
+@pytest.mark.parametrize("options", [(), ("--loss_type", "real", "--real_tau", "0.2"),
+                                     ("--loss_type", "fipo", "--delta", "1.5")])
 def test_by_default_a_run_is_the_trainers(train, monkeypatch, tmp_path, options):
     """The same run without the plug-in, and with it and nothing chosen.
 
     ms-swift 4.6.0 takes every run without a teacher for one of self-distillation, and so refuses
-    loss_type="real" in all of them. Its own run is told that there is none; ours is not.
+    loss_type="real" and "fipo" in all of them. Its own run is told that there is none; ours is not.
     """
     plugin = train.HERE / "plugin.py"
     rewards = plugin.read_text().split("# Constraints")[0]
@@ -319,7 +358,7 @@ def test_by_default_a_run_is_the_trainers(train, monkeypatch, tmp_path, options)
         monkeypatch.setitem(TrainerFactory.TRAINER_MAPPING, "grpo",
                             "swift.rlhf_trainers.GRPOTrainer")
         with monkeypatch.context() as patch:
-            if not install and "real" in options:
+            if not install and {"real", "fipo"} & set(options):
                 patch.setattr(rollout_mixin, "resolve_dynamic_opd_self_distillation",
                               lambda **_: False)
             logs.append(train.main(
