@@ -159,7 +159,7 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
     A > 0, else ratio. soft: -A sigmoid(tau (r - 1)) 4 / tau, with the tau of the sign of A.
     """
     if settings.surrogate == "none":
-        return torch.zeros_like(logp)
+        return 0 * logp
     if settings.surrogate == "reinforce":
         return -advantage * logp
     if settings.surrogate == "clipped":

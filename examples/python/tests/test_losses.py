@@ -127,8 +127,9 @@ def test_gradient_is_that_of_the_loss(name):
     wide = {f"surrogate.{end}": 0.9 for end in ("low", "high")
             if settings.surrogate in WITH_A_CLIP[end]}
     gate = {"gate_beta": 0} if settings.gate_beta < INF else {}
-    loss = gdpo.PolicyLoss(name, **wide, **gate, **CONSTANT_FACTORS[settings.factor], beta=0.3,
-                           kl=settings.kl.rstrip("+~"), **needs(settings))
+    own_kl = {"kl": settings.kl.rstrip("+~")} if settings.kl.endswith(("+", "~")) else {}
+    loss = gdpo.PolicyLoss(name, **wide, **gate, **own_kl, **CONSTANT_FACTORS[settings.factor],
+                           beta=0.3, **needs(settings))
     counts = torch.tensor(batch.counts(given=9), dtype=torch.float64)
     arrays = {name: batch.arrays[name] for name in PLAIN}
     arrays["old_logp"] = batch.arrays["logp"] + 0.3 * (arrays["old_logp"] - batch.arrays["logp"])

@@ -114,7 +114,7 @@ def test_a_loss_of_prepared_arrays_is_that_of_logs_made_by_hand(name, of_rows):
         at = (OLD + 0.1).requires_grad_()
         loss, metrics = gdpo.PolicyLoss(name, beta=0.0)(
             at, old_logp=OLD, advantages=torch.tensor([1.0, -0.5, 2.0, -1.0]),
-            counts=gdpo.count(mask=MASK), **arrays)
+            counts=gdpo.count(mask=MASK, given=20), **arrays)
         results.append((loss.detach(), torch.autograd.grad(loss, at)[0],
                         torch.tensor(metrics.mean("ratio"))))
     # The logs are rounded to float32, by up to 1e-7 of their sum.
