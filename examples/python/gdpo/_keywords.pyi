@@ -22,6 +22,12 @@ class LossSettings(TypedDict, total=False):
     kl_beta: Optional[float]  # coefficient of the KL term
     against: Optional[str]  # the other policy
     kl_against: Optional[str]  # the other policy
+    max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
+    kl_max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
+    factor: Optional[str]  # the detached factor of the term
+    kl_factor: Optional[str]  # the detached factor of the term
+    gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
+    kl_gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
     mode: Optional[str]  # the formula
     aggregate_mode: Optional[str]  # the formula
     over: Optional[str]  # the count of the step that divides
@@ -121,6 +127,12 @@ class ContrastiveSettings(TypedDict, total=False):
     kl_beta: Optional[float]  # coefficient of the KL term
     against: Optional[str]  # the other policy
     kl_against: Optional[str]  # the other policy
+    max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
+    kl_max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
+    factor: Optional[str]  # the detached factor of the term
+    kl_factor: Optional[str]  # the detached factor of the term
+    gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
+    kl_gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
     mode: Optional[str]  # the formula
     aggregate_mode: Optional[str]  # the formula
     over: Optional[str]  # the count of the step that divides

@@ -128,8 +128,8 @@ def _rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[s
 def _refuse_level(option: str, line: str) -> None:
     """Raises ValueError for a line whose weights would be part of a ratio."""
     if reaches_level((line,)):
-        raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line without "
-                         "reach=level, because verl's weights multiply the loss, and its "
+        raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line "
+                         "without reach=level, because verl's weights multiply the loss, and its "
                          "rejections are a mask")
 
 

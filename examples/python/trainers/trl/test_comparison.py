@@ -64,7 +64,7 @@ class LossBatch:
             self.arguments.update({f"vespo_{name}": other.choice(values) for name, values in (
                 ("k_pos", [2.0, 0.5]), ("k_neg", [3.0, 0.0]), ("lambda_pos", [3.0, 0.0]),
                 ("lambda_neg", [2.0, 1.0]))})
-            # The weights of vLLM have a test of their own. TRL's own code runs with ratios of tokens
+            # vLLM's weights have a test of their own. TRL's own code runs with ratios of tokens
             # in the KL.
             self.settings.update(use_vllm=False, importance_sampling_level="token")
             self.arguments["use_bias_correction_kl"] = False
