@@ -4,7 +4,7 @@ import functools
 import inspect
 import numbers
 import textwrap
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple, TypeVar
 
 from ._library import contrastive_losses, estimators, losses, ops, our_errors
 
