@@ -394,6 +394,17 @@ def values_of(line: str) -> Dict[str, str]:
     return {s.name: s.value for s in loss_settings(line) if s.value}
 
 
+def refuse_teacher(door: str, argument: str, line: str) -> None:
+    """Raises ValueError for a loss whose KL term a teacher gates, where there is no teacher.
+
+    Such a loss, SDAR, is that term alone, and 0 everywhere once a plug-in has set its beta to 0.
+    """
+    if values_of(line)["kl.factor"] == "teacher_gate":
+        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, which is a term of "
+                         "a teacher's log-probs and no loss of its own; needed: another loss, "
+                         "because a loss gets no log-probs of a teacher here")
+
+
 def is_cispo(name: str) -> bool:
     """Whether a loss, by its name or its line, is one of those called cispo.
 

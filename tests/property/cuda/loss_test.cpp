@@ -62,6 +62,9 @@ void randomize(Random& random, Loss& loss, bool is_packed) {
   for (naive_loss::Kl& term : s.kl) term.has_own = true;  // for the terms that have one
   s.surrogate = loss_product::known_as<naive_loss::Surrogate, decltype(loss.surrogate)>();
   loss_product::random_settings(random, s);
+  for (naive_loss::Kl& term : s.kl) {
+    if (is_packed && term.own.padded_width) term.own.padded_width = false, term.own.constant = 64;
+  }
   loss_product::set_level(loss.level, s);
   loss_product::set_surrogate(loss.surrogate, s);
   std::size_t k = 0;

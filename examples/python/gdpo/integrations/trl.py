@@ -18,7 +18,7 @@ import trl
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
-from .._policy_loss import dividing_by_given, has_clip, is_cispo, value_of
+from .._policy_loss import dividing_by_given, has_clip, is_cispo, refuse_teacher, value_of
 from .._settings import said
 from ._constraints import Constraints
 from ._known import knows
@@ -206,6 +206,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             chosen = loss
         else:
             chosen = PolicyLoss(**_own_settings(loss, self.args))
+        refuse_teacher("trl", "loss", chosen.line)
         _check_kl(chosen, self.beta)
         if self._corrects_for_vllm and _is_vespo(chosen) and value_of(chosen, "level") == "token":
             raise ValueError(

@@ -22,7 +22,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import is_cispo, outside, ratio_bounds, values_of
+from .._policy_loss import is_cispo, outside, ratio_bounds, refuse_teacher, values_of
 from .._settings import said
 from ._constraints import Constraints
 from ._known import knows
@@ -93,6 +93,7 @@ class Loss:
         # Mistakes in the line are to be found now, and not in the first step.
         default = {} if self._own else {"aggregate": "token-mean"}
         self._policy_loss(default, 1)
+        refuse_teacher("verl", "loss_mode", self.name)
 
     @property
     def _is_of_tokens(self) -> bool:
