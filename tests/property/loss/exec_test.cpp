@@ -101,6 +101,10 @@ TEST_CASE("KL terms with factors and aggregates of their own, on every target", 
   loss.kl.rest.first.against = Against::Teacher;
   check<float>(loss);
   check<float>(PolicyLoss<level::Token<>, Ratio, Divided>{});
+  // A factor that reads no array of its own, in rows that have only what most calls have.
+  Kl<kl::K3, kl::Direct, Factors<gdpo::factor::ClippedRatio>> bounded;
+  bounded.factor.first = {0.9, 1.1};
+  check_small<float>(gdpo::with_kl(gdpo::grpo_loss, bounded));
 }
 
 TEST_CASE("the caller's surrogate, KL term and factor, in double", "[loss][exec][archetype]") {

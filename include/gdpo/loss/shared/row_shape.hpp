@@ -11,7 +11,8 @@ namespace detail {
 ///   General      nothing
 ///   Plain        The row has one advantage and old_logp. Of the other arrays it may only have a
 ///                mask (`Masked`) and, for the KL terms, ref_logp. The KL terms are all off (WithKl
-///                is false), or all on, against the reference and without clamps.
+///                is false), or all on, against the reference, without clamps and without factors
+///                of their own.
 /// MaskedShape is the shape for the same row with a mask, RatioShape the shape for the loop over
 /// the ratios, which does not read what only the KL terms need.
 struct General {
@@ -61,7 +62,7 @@ struct PlainRows {
 };
 template <class Kls>
 GDPO_HOST_INLINE PlainRows plain_rows(const Kls& kls, const TokenArrays& has) {
-  bool plain = true, any_kl = false, all_kl = true;
+  bool plain = !any_weighed(kls), any_kl = false, all_kl = true;
   for_each_kl(kls, [&](const auto& kl) {
     any_kl = any_kl || kl.beta != 0;
     all_kl = all_kl && kl.beta != 0;
