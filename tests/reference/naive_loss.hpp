@@ -461,7 +461,7 @@ struct RowWeight {
 struct Sums {
   real policy = 0, kl = 0;  // times the row's weight; kl also times beta
   real magnitude = 0;       // sum of the absolute values of the terms of policy and kl
-  real largest = 1;         // 1, or the largest loss of a token, without W
+  real largest = 1;         // 1, or the largest surrogate or KL term of a token, over W
   real surrogate = 0, first_kl = 0, token_loss = 0, k1 = 0, k3 = 0, ratio = 0;
   int tokens = 0, low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0;
 
@@ -557,8 +557,8 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, const Row
     sums->kl += number(kl_terms);
     sums->magnitude +=
         std::fabs(W) * std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms));
-    sums->largest =
-        std::fmax(sums->largest, std::fabs(number(surrogate_term)) + std::fabs(kl_of_token));
+    sums->largest = std::fmax(sums->largest,
+                              std::fmax(std::fabs(number(surrogate_term)), std::fabs(kl_of_token)));
     sums->surrogate += number(surrogate_term);
     sums->first_kl += first_kl;
     sums->token_loss += (row.own && W == 0 && unit != 0 ? 0 : number(surrogate_term)) + kl_of_token;

@@ -172,7 +172,8 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
 
   const gdpo::LossMetrics& m = got.result.metrics;
   const naive_loss::Sums& e = expected.sums;
-  // Quantities of order 1, but for surrogates that are divided by a small setting.
+  // Quantities of order 1, but for surrogates that are divided by a small setting, and KL terms
+  // whose own weight is much more than that of the row.
   const naive_loss::real total = rounding * 8 * (e.tokens + 1) * e.largest;
   const std::map<std::string, naive_loss::real> sums = e.metrics();
   using gdpo::detail::metric::WithEntropies, gdpo::detail::metric::WithKl,
