@@ -79,8 +79,8 @@ struct ContrastiveLoss {
   /// It then makes a group of good rows one of both sides. Else such a row is left out.
   bool count_empty_rows = false;
   Kl kl{};  ///< KL terms (loss/kl.hpp).
-  /// What the KL terms are divided by (tokens/aggregate.hpp), not by Over::Given. Its `scale` is a
-  /// factor of the whole loss.
+  /// What the KL terms are divided by (tokens/aggregate.hpp), but for those that have an aggregate
+  /// of their own; neither by Over::Given. Its `scale` is a factor of the groups too.
   Aggregate aggregate = gdpo::aggregate::token_mean();
   static constexpr Metrics metrics{};  ///< What is measured (loss/metrics.hpp).
   /// The settings (core/fields.hpp).
@@ -162,7 +162,7 @@ struct ContrastiveLoss {
     Normalizer seen;
     seen.tokens = total.tokens, seen.rows = static_cast<double>(total.rows);
     seen.non_empty_rows = static_cast<double>(total.rows - total.empty_rows);
-    check_seen(function, call.over(), normalizer, seen);
+    check_all_seen(function, part, call.over(), normalizer, seen);
     LossResult result =
         loss_result<Metrics>(total, normalizer, traits_of(part, batch, call.reads()));
     result.over = static_cast<index_t>(Over::Given);
@@ -186,10 +186,14 @@ struct ContrastiveLoss {
   void check(const char* function, const TokenBatch<S>& batch) const {
     using contract::fail;
     detail::check_number(function, detail::FieldPath{nullptr, "tau"}, tau, more_than(0), false);
-    if (detail::over_of(aggregate) == static_cast<index_t>(Over::Given)) {
-      fail(function, "aggregate.over", "given",
+    const auto check_over = [function](const char* name, const auto& of) {
+      if (detail::over_of(of) != static_cast<index_t>(Over::Given)) return;
+      fail(function, name, "given",
            "tokens, rows or non_empty_rows: normalizer.given is the number of groups");
-    }
+    };
+    check_over("aggregate.over", aggregate);
+    detail::for_each_own_aggregate(
+        kl, [&check_over](const auto& own) { check_over("kl.aggregate.over", own); });
     const auto refuse = [function](bool there, const char* name, const char* what) {
       if (there) fail(function, name, "an array", what);
     };

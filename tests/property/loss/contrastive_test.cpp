@@ -527,6 +527,14 @@ TEST_CASE("metrics, and what exchanges parts of the loss", "[loss][contrastive]"
   const Outcome two = call(gdpo::with_kl(loss, halves), d);
   CHECK(two.result.loss == Approx(all.result.loss).epsilon(1e-13));
   CHECK(deviation(two.gradient, all.gradient, 1e-15) == "");
+  // A term's own aggregate divides it in the place of that of the loss.
+  auto rows = loss;
+  rows.aggregate = gdpo::aggregate::seq_mean_token_sum();
+  const Outcome own =
+      call(gdpo::with_kl(rows, gdpo::with_aggregate(loss.kl, gdpo::aggregate::token_mean())), d);
+  CHECK(own.result.kl_loss == Approx(all.result.kl_loss).epsilon(1e-13));
+  CHECK(same_bits(own.result.policy_loss, all.result.policy_loss));
+  CHECK(deviation(own.gradient, all.gradient, 1e-15) == "");
   const Outcome without = call(gdpo::with_kl<gdpo::kl::None>(loss), d);
   CHECK(same_bits(without.result.loss, all.result.policy_loss));
   CHECK(same_bits(call(loss, d).result.loss, all.result.loss));
@@ -630,6 +638,12 @@ TEST_CASE("what a contrastive loss refuses, before anything is written",
   begins(message([](auto&, auto&, auto& counts) { counts.given = -1; }),
          "normalizer.given: given -1");
   begins(message([](auto&, auto&, auto& counts) { counts.tokens = 0; }), "normalizer.tokens: ");
+  begins(message_of([&] {
+           const auto own = gdpo::aggregate::token_mean(gdpo::Over::Given);
+           gdpo::with_kl(Loss{}, gdpo::with_aggregate(gdpo::Kl<>{}, own))(arrays.batch, groups, n,
+                                                                          arrays.out);
+         }),
+         "kl.aggregate.over: given given; needed: tokens, rows or non_empty_rows");
   begins(message_of([&] { Loss{}(arrays.batch, gdpo::groups_of(d.rows + 1), n, arrays.out); }),
          "groups: given ");
   CHECK(message_of([&] {

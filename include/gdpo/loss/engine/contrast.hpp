@@ -3,20 +3,16 @@
 #include <gdpo/group/borrowed.hpp>
 #include <gdpo/group/groups_of.hpp>
 #include <gdpo/loss/engine/row_loss.hpp>
+#include <gdpo/loss/surrogate.hpp>
 #include <gdpo/math/log1p.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// The surrogate of tokens that have no loss of their own, because that of their group is not a sum
-/// over tokens.
-struct NoSurrogate {
-  static constexpr bool ratio_only = true;
-  template <class V>
-  GDPO_INLINE Term<V> operator()(const Token<V>&) const {
-    const V zero = math::constant<V>(0.0);
-    return {zero, zero, zero};
-  }
+/// over tokens. The group needs advantages.
+struct NoSurrogate : surrogate::None {
+  static constexpr bool adds_nothing = false;
 };
 
 /// The part of a contrastive loss that is a sum over tokens: KL terms and metrics.
@@ -177,6 +173,10 @@ class ContrastRow {
   ContrastRow(const SidedLoss<Part>& loss, const TokenBatch<S>& batch, Tally& tally)
       : rows_(loss.rows), row_loss_(loss.part, batch, tally) {}
   NonFinite& bad_weights() { return row_loss_.bad_weights(); }
+  static constexpr bool weighs_rows = RowLoss<V, S, Part>::weighs_rows;
+  void weigh(WeighedRow<S>& weighed, const AggregateArgs& args, double given) {
+    row_loss_.weigh(weighed, args, given);
+  }
   RowSums operator()(const WeighedRow<S>& weighed, S* gradient, RowMemory<S>& memory) {
     const RowSums sums = row_loss_(weighed, gradient, memory);
     const TokenRow<S>& row = weighed.row;
