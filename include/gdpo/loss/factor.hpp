@@ -277,7 +277,7 @@ struct Gamma {
     const auto negative = t.advantage < constant<V>(0.0), unknown = math::is_nan(t.ratio);
     const V k = select(negative, constant<V>(k_neg), constant<V>(k_pos)),
             lambda = select(negative, constant<V>(lambda_neg), constant<V>(lambda_pos));
-    // The log of a ratio that has saturated is that of the ratio, so that it is never infinite.
+    // Bounded, because 0 times an infinite log ratio would be NaN.
     const V log_w = detail::bound({-limit, limit}, t.log_ratio).value;
     const V power = fma(-lambda, t.ratio, V(fma(k, log_w, lambda)));
     return select(unknown, constant<V>(1.0), math::exp_or_zero(power));

@@ -4,6 +4,12 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+/// The range of `low`, where a surrogate clips the ratio to at least 1 - low.
+inline constexpr Range low_of_clip =
+    at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity();
+}  // namespace detail
+
 /// Surrogates: the part of a token's loss that its advantage weighs.
 ///
 /// Contract of a surrogate:
@@ -55,9 +61,7 @@ struct Ratio {
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("low", s.low,
-          at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity(),
-          "the ratio is clipped to at least 1 - low");
+    field("low", s.low, detail::low_of_clip, "the ratio is clipped to at least 1 - low");
     field("high", s.high, at_least(0).or_infinity(), "the ratio is clipped to at most 1 + high");
     field("delta", s.delta, more_than(0).or_infinity(),
           "upper bound of the ratio in the unclipped branch");
@@ -142,8 +146,8 @@ struct None {
 /// sooner; tau_neg > tau_pos holds back the tokens with A < 0, whose gradient reaches all other
 /// tokens of the vocabulary.
 ///
-/// The gate is exactly 0 or 1 where |tau (r - 1)| is large, so a ratio that saturates
-/// (`Token::ratio`) has the derivative 0. A NaN ratio or advantage shows in value and derivative.
+/// Where tau (r - 1) is large the gate is exactly 1, so a ratio that saturates (`Token::ratio`) has
+/// the derivative 0. A NaN ratio or advantage shows in value and derivative.
 /// No clip metric counts a token. TRL, verl, ms-swift, Liger and unsloth-zoo: loss_type "sapo".
 struct Soft {
   double tau_pos = 1;     ///< Temperature where A > 0. More than 0.
@@ -179,16 +183,15 @@ struct Soft {
 /// factor::ClippedRatio.) surrogate::Ratio differs where the update would bring a token back: for
 /// A > 0 and r < 1 - low, or A < 0 and r > 1 + high, it lets the gradient pass.
 ///
-/// A ratio on a bound is inside. A NaN ratio or advantage shows in value and derivative.
+/// A ratio on a bound is inside. A NaN ratio or advantage shows in the value, and a NaN ratio in the
+/// derivative too.
 struct Clipped {
   double low = 0.2;   ///< The ratio is at least 1 - low. 0 to 1, or infinity: no bound.
   double high = 0.2;  ///< The ratio is at most 1 + high. At least 0; infinity: no bound.
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("low", s.low,
-          at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity(),
-          "the ratio is at least 1 - low");
+    field("low", s.low, detail::low_of_clip, "the ratio is at least 1 - low");
     field("high", s.high, at_least(0).or_infinity(), "the ratio is at most 1 + high");
   }
 
@@ -223,8 +226,7 @@ struct PositiveReinforce {
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("low", s.low,
-          at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity(),
+    field("low", s.low, detail::low_of_clip,
           "where A <= 0, the ratio is clipped to at least 1 - low");
     field("dual", s.dual, more_than(1).or_infinity(), "where A < 0, the loss is at most -A dual");
   }

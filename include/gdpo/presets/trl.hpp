@@ -102,8 +102,10 @@ inline constexpr PolicyLoss<level::Sequence<>> luspo_loss{
 inline constexpr auto sapo_loss = gdpo::sapo_loss;
 /// loss_type="vespo": divided as `dapo_loss`. vespo_k_pos, vespo_lambda_pos, vespo_k_neg and
 /// vespo_lambda_neg are those members of factor.first; here they are 2, 3, 3 and 2, TRL's defaults.
-/// importance_sampling_level, epsilon and delta have no effect. TRL takes the weights of
-/// vllm_importance_sampling_mode into the ratio of the row: give the pre-pass reach =
+/// epsilon and delta have no effect. importance_sampling_level has one on use_bias_correction_kl
+/// alone: TRL multiplies the KL term by the ratio of that level, and kl::ImportanceWeighted by the
+/// ratio of this loss, the weighed product of the row. There is no rule for the former. TRL takes
+/// the weights of vllm_importance_sampling_mode into the ratio of the row: give the pre-pass reach =
 /// Reach::Level.
 inline constexpr VespoLoss<> vespo_loss{vespo_level, {}, {0.0}, aggregate::token_mean(Over::Given)};
 

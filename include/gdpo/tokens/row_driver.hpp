@@ -108,8 +108,7 @@ class RowDriver {
   ///     bad_weights()                            the counter of read()
   ///     operator()(weighed, gradient, memory)    computes a row and its gradient, every position
   ///     add(span, weighed, sums, memory)         adds what that has returned to the tally
-  ///     weighs_rows, weigh(weighed, args, given) if it has the first and that is true: weighs a
-  /// row
+  ///     weigh(weighed, args, given)              if weighs_rows is true: changes the row's weight
   template <class Row, class Exec, class Loss, class Tally>
   Tally run(const Exec& exec, const Loss& loss, TokenWorkspace<S, Tally>& workspace) const {
     constexpr index_t most_units = 128;
