@@ -178,9 +178,10 @@ inline void check_step_counts(const char* function, index_t over, const Normaliz
 }
 /// Throws where an aggregate reads the padded width of a packed batch.
 template <class Aggregate>
-void check_width(const char* function, const Aggregate& aggregate, const TokenLayout& layout) {
+void check_width(const char* function, const Aggregate& aggregate, const TokenLayout& layout,
+                 const char* argument = "aggregate.padded_width") {
   if (!reads_width(aggregate) || !layout.offsets) return;
-  contract::fail(function, "aggregate.padded_width", "true, with a packed batch",
+  contract::fail(function, argument, "true, with a packed batch",
                  "a constant: packed tokens have no padded width");
 }
 

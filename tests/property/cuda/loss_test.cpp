@@ -47,6 +47,14 @@ void set_kl(Random& random, AnyKl& to, const loss_product::Settings& s, std::siz
   to.max_weight = s.kl[k].max_weight, to.gate_beta = s.kl[k].gate_beta;
   if (random.chance(0.3)) to.factor = gdpo::KlFactor::TeacherGate;
 }
+/// A term whose factor reads no array of its own: its rows may have only what most calls have.
+using Bounded = Kl<kl::K3, kl::Direct, Factors<gdpo::factor::ClippedRatio>>;
+void set_kl(Random&, Bounded& to, const loss_product::Settings& s, std::size_t k) {
+  Kl<> as;
+  loss_product::set_kl(as, s, k);
+  to.beta = as.beta, to.against = as.against, to.input = as.input, to.output = as.output;
+  to.factor.first = {0.9, 1.1};
+}
 void set_aggregate(Random& random, gdpo::Aggregate& a, bool is_packed) {
   a.mode = static_cast<gdpo::Aggregate::Mode>(random.below(5));
   a.scale = random.pick({1.0, 4.0}), a.over = static_cast<gdpo::Over>(random.below(4));
@@ -59,7 +67,6 @@ template <class Loss>
 void randomize(Random& random, Loss& loss, bool is_packed) {
   loss_product::Settings s;
   s.kl.resize(3);
-  for (naive_loss::Kl& term : s.kl) term.has_own = true;  // for the terms that have one
   s.surrogate = loss_product::known_as<naive_loss::Surrogate, decltype(loss.surrogate)>();
   loss_product::random_settings(random, s);
   for (naive_loss::Kl& term : s.kl) {
@@ -72,6 +79,8 @@ void randomize(Random& random, Loss& loss, bool is_packed) {
     set_kl(random, term, s, k++);
     if (random.chance(0.4)) term.against = gdpo::Against::Ref, term.input = term.output = {};
     if (random.chance(0.2)) term.beta = 0;
+    if constexpr (gdpo::detail::has_aggregate_v<std::decay_t<decltype(term)>>)
+      set_aggregate(random, term.aggregate, is_packed);
   });
   set_aggregate(random, loss.aggregate, is_packed);
 }
@@ -336,6 +345,7 @@ TEST_CASE("on a device: KL terms with a factor, an aggregate and settings of a r
   check<float>(PolicyLoss<level::Token<>, gdpo::surrogate::None, Gated>{});
   check<float>(PolicyLoss<level::Token<>, Ratio, Divided>{});
   check<float>(PolicyLoss<level::Sequence<>, Ratio, gdpo::Kls<Divided, Gated, Kl<>>>{});
+  check<float>(PolicyLoss<level::Token<>, Ratio, Bounded>{});
 }
 
 TEST_CASE("on a device: one ratio a segment", "[cuda][loss]") {
