@@ -143,8 +143,8 @@ constexpr bool has_fields_v<
     true;
 
 /// Calls visit(path, member, info) for each setting of `x`, in the order of the lists, and for a
-/// struct without a list once for the struct. A field without a name and a meaning, such as
-/// the chosen one of several policies, means what the field means that it is in.
+/// struct without a list once for the struct. A field without a name and a meaning, such as the
+/// chosen one of several policies, means what the field means that it is in.
 template <class Visit>
 class FieldWalk {
  public:

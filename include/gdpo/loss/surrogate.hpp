@@ -183,8 +183,8 @@ struct Soft {
 /// factor::ClippedRatio.) surrogate::Ratio differs where the update would bring a token back: for
 /// A > 0 and r < 1 - low, or A < 0 and r > 1 + high, it lets the gradient pass.
 ///
-/// A ratio on a bound is inside. A NaN ratio or advantage shows in the value, and a NaN ratio in the
-/// derivative too.
+/// A ratio on a bound is inside. A NaN ratio or advantage shows in the value, and a NaN ratio in
+/// the derivative too.
 struct Clipped {
   double low = 0.2;   ///< The ratio is at least 1 - low. 0 to 1, or infinity: no bound.
   double high = 0.2;  ///< The ratio is at most 1 + high. At least 0; infinity: no bound.

@@ -105,8 +105,8 @@ inline constexpr auto sapo_loss = gdpo::sapo_loss;
 /// epsilon and delta have no effect. importance_sampling_level has one on use_bias_correction_kl
 /// alone: TRL multiplies the KL term by the ratio of that level, and kl::ImportanceWeighted by the
 /// ratio of this loss, the weighed product of the row. There is no rule for the former. TRL takes
-/// the weights of vllm_importance_sampling_mode into the ratio of the row: give the pre-pass reach =
-/// Reach::Level.
+/// the weights of vllm_importance_sampling_mode into the ratio of the row: give the pre-pass
+/// reach = Reach::Level.
 inline constexpr VespoLoss<> vespo_loss{vespo_level, {}, {0.0}, aggregate::token_mean(Over::Given)};
 
 /// RLOOTrainer._compute_loss: the clip of PPO on the ratio of the whole completion, the product of
