@@ -400,8 +400,8 @@ def refuse_teacher(door: str, argument: str, line: str) -> None:
     Such a loss, SDAR, is that term alone, and 0 everywhere once a plug-in has set its beta to 0.
     """
     if values_of(line)["kl.factor"] == "teacher_gate":
-        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, which is a term of "
-                         "a teacher's log-probs and no loss of its own; needed: another loss, "
+        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, which is a term "
+                         "of a teacher's log-probs and no loss of its own; needed: another loss, "
                          "because a loss gets no log-probs of a teacher here")
 
 

@@ -69,9 +69,6 @@ void randomize(Random& random, Loss& loss, bool is_packed) {
   s.kl.resize(3);
   s.surrogate = loss_product::known_as<naive_loss::Surrogate, decltype(loss.surrogate)>();
   loss_product::random_settings(random, s);
-  for (naive_loss::Kl& term : s.kl) {
-    if (is_packed && term.own.padded_width) term.own.padded_width = false, term.own.constant = 64;
-  }
   loss_product::set_level(loss.level, s);
   loss_product::set_surrogate(loss.surrogate, s);
   std::size_t k = 0;

@@ -140,7 +140,7 @@ def test_a_message_calls_a_setting_as_the_line_does(line, words):
 
 
 def test_a_term_of_a_teacher_is_no_loss():
-    with pytest.raises(ValueError, match="loss_mode: given 'ms_swift::sdar', which is a term of a"):
+    with pytest.raises(ValueError, match="loss_mode: given 'ms_swift::sdar', which is a term"):
         core_algos.get_policy_loss_fn("gdpo:ms_swift::sdar")
 
 
