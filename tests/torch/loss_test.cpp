@@ -97,10 +97,11 @@ Own own(const Loss& loss, const gdpo::TorchBatch& b) {
   GDPO_X(teacher_logp)
   GDPO_X(weights)
   GDPO_X(kl_weights)
-  GDPO_X(level_log_weights)
   GDPO_X(tags)
   GDPO_X(entropies)
 #undef GDPO_X
+  if (b.level_log_weights.defined())  // of losses at levels of segments alone
+    bind<const T>(b.level_log_weights, [&](auto v) { batch.level_log_weights = v; });
   bind<const bool>(b.mask, [&](auto v) { batch.mask = v; });
   bind<const unsigned char>(b.completion_mask, [&](auto v) { batch.completion_mask = v; });
   bind<const std::int32_t>(b.segments, [&](auto v) { batch.segments = v; });
@@ -151,8 +152,10 @@ TEST_CASE("a loss of tensors is the library's, and so is what backward gives", "
       const std::uint64_t seed = 100 * static_cast<std::uint64_t>(layout) + 7;
       gdpo::TorchBatch b = random_batch(layout, dtype, seed);
       b.logp.requires_grad_();
+      const at::Tensor logs = ((b.old_logp - b.rollout_logp) * 0.1).to(dtype);
       for_each_loss([&](const char* name, const auto& loss) {
         INFO(name << ", layout " << static_cast<int>(layout) << ", " << c10::toString(dtype));
+        b.level_log_weights = std::decay_t<decltype(loss.level)>::of_segment ? logs : at::Tensor();
         const Own expected = own(loss, b);
         const gdpo::Normalizer counts = gdpo::count(b);
         CHECK(counts.tokens == expected.result.normalizer.tokens);

@@ -13,7 +13,7 @@ GDPO_BEGIN_NAMESPACE
 namespace liger {
 inline constexpr const char* version = "linkedin/Liger-Kernel@ead96b61";
 /// The release that these presets were last tested against.
-inline constexpr const char* release = "liger-kernel 0.8.5";
+inline constexpr const char* release = "liger 0.8.5";
 /// loss_type="grpo": the mean over all rows of their token means.
 inline constexpr PolicyLoss<> grpo_loss{};
 /// loss_type="bnpo": the mean over the tokens of the batch.
