@@ -149,12 +149,10 @@ struct ClippedRatio {
   /// Which clip metrics count a token.
   template <class V>
   GDPO_INLINE void clips(const Token<V>& t, Term<V>& term) const {
-    using math::both, math::constant, math::either;
-    const V zero = constant<V>(0.0);
-    const auto below = t.ratio<constant<V>(min_ratio), above = t.ratio> constant<V>(max_ratio);
-    term.low = both(t.advantage < zero, below);
-    term.high = both(t.advantage > zero, above);
-    term.outside = either(below, above);
+    using math::constant;
+    const mask_t<V> below = t.ratio < constant<V>(min_ratio);
+    const mask_t<V> above = t.ratio > constant<V>(max_ratio);
+    detail::flag_clip(term, t.advantage, below, above);
   }
 };
 
@@ -230,8 +228,8 @@ struct SignedRatio {
   /// Which clip metrics count a token.
   template <class V>
   GDPO_INLINE void clips(const Token<V>& t, Term<V>& term) const {
-    using math::both, math::constant, math::either, math::select;
-    const V zero = constant<V>(0.0), off = constant<V>(math::infinity);
+    using math::constant, math::select;
+    const V off = constant<V>(math::infinity);
     const auto positive = t.advantage > constant<V>(threshold);
     const bool frees_positive = positive_min < positive_max,
                frees_negative = negative_min < negative_max;
@@ -239,10 +237,9 @@ struct SignedRatio {
                           frees_negative ? constant<V>(negative_max) : off);
     const V least = select(positive, frees_positive ? constant<V>(positive_min) : -off,
                            frees_negative ? constant<V>(negative_min) : -off);
-    const auto below = t.ratio<least, above = t.ratio> most;
-    term.low = both(t.advantage < zero, below);
-    term.high = both(t.advantage > zero, above);
-    term.outside = either(below, above);
+    const mask_t<V> below = t.ratio < least;
+    const mask_t<V> above = t.ratio > most;
+    detail::flag_clip(term, t.advantage, below, above);
   }
 };
 

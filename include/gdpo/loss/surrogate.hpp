@@ -204,9 +204,7 @@ struct Clipped {
     const V value = math::mul(-t.advantage, V((math::max)(V((math::min)(t.ratio, hi)), lo)));
     const auto below = t.ratio<lo, above = t.ratio> hi;
     Term<V> term{value, math::select(math::either(below, above), zero, value), zero};
-    term.low = math::both(t.advantage < zero, below);
-    term.high = math::both(t.advantage > zero, above);
-    term.outside = math::either(below, above);
+    detail::flag_clip(term, t.advantage, below, above);
     return term;
   }
 };

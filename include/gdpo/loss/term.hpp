@@ -57,6 +57,15 @@ struct RowSum {
 
 namespace detail {
 
+/// Flags a token whose ratio is below or above the range that a surrogate or factor clips it to.
+template <class V>
+GDPO_INLINE void flag_clip(Term<V>& term, V advantage, mask_t<V> below, mask_t<V> above) {
+  const V zero = math::constant<V>(0.0);
+  term.low = math::both(advantage < zero, below);
+  term.high = math::both(advantage > zero, above);
+  term.outside = math::either(below, above);
+}
+
 /// Whether a policy can be called as its contract says: on a Token it gives a Term, or a number.
 template <class P, class V>
 constexpr bool gives_term_v = std::is_invocable_r_v<Term<V>, const P&, const Token<V>&>;
