@@ -57,18 +57,18 @@ class SideOfRow {
   NonFinite& bad_weights() { return row_loss_.bad_weights(); }
   bool operator()(const WeighedRow<S>& weighed, S*, RowMemory<S>&) const {
     const TokenRow<S>& row = weighed.row;
-    SidedRow& to = sides_.rows[row.row];
-    to = {};
-    to.has_tokens = weighed.tokens > 0;
-    if (!to.has_tokens) {
-      if (sides_.count_empty_rows) to.side = Side::Negative;
+    SidedRow& sided = sides_.rows[row.row];
+    sided = {};
+    sided.has_tokens = weighed.tokens > 0;
+    if (!sided.has_tokens) {
+      if (sides_.count_empty_rows) sided.side = Side::Negative;
       return true;
     }
     const double advantage = row.advantages ? row.mean_advantage() : row.advantage;
-    to.number = log_ratio(row) / sides_.tau;
-    to.side = math::is_nan(advantage) || math::is_nan(to.number) ? Side::Unknown
-              : advantage > 0                                    ? Side::Positive
-                                                                 : Side::Negative;
+    sided.number = log_ratio(row) / sides_.tau;
+    sided.side = math::is_nan(advantage) || math::is_nan(sided.number) ? Side::Unknown
+                 : advantage > 0                                       ? Side::Positive
+                                                                       : Side::Negative;
     return true;
   }
   void add(const RowSpan&, const WeighedRow<S>&, bool, RowMemory<S>&) {}

@@ -145,9 +145,9 @@ class RowLoss {
   SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
     const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
                                                          : sum_of_many(row, begin, end);
-    SegmentRatio of = segment_ratio<S>(level_, sum);
-    if (row.level_log_weights) weigh_segment<S>(level_, sum_of_log_weights(row, begin, end), of);
-    return of;
+    SegmentRatio ratio = segment_ratio<S>(level_, sum);
+    if (row.level_log_weights) weigh_segment<S>(level_, sum_of_log_weights(row, begin, end), ratio);
+    return ratio;
   }
 
  private:

@@ -31,11 +31,11 @@ struct SegmentRatio {
 
 /// Gives a segment a log ratio that is not NaN, within the bounds of the level.
 template <class S, class Level>
-GDPO_INLINE void take_log_ratio(const Level& level, double log_ratio, SegmentRatio& of) {
+GDPO_INLINE void take_log_ratio(const Level& level, double log_ratio, SegmentRatio& segment) {
   const auto bounded = bound(level.bounds, log_ratio);
   const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};
-  of.log_ratio = bounded.value, of.held = of.held || bounded.outside;
-  of.ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
+  segment.log_ratio = bounded.value, segment.held = segment.held || bounded.outside;
+  segment.ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
 }
 
 /// Makes a SegmentRatio from the sum over the valid tokens of a segment.
@@ -44,21 +44,21 @@ GDPO_INLINE void take_log_ratio(const Level& level, double log_ratio, SegmentRat
 /// finite. If the sum is NaN, the log ratio and the ratio are NaN.
 template <class S, class Level>
 GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
-  SegmentRatio of;
-  of.n = sum.n, of.share = level.statistic.share(sum.n);
-  of.log_ratio = of.ratio = math::nan();
-  if (math::is_nan(sum.sum)) return of;
-  take_log_ratio<S>(level, level.statistic(sum), of);
-  return of;
+  SegmentRatio segment;
+  segment.n = sum.n, segment.share = level.statistic.share(sum.n);
+  segment.log_ratio = segment.ratio = math::nan();
+  if (math::is_nan(sum.sum)) return segment;
+  take_log_ratio<S>(level, level.statistic(sum), segment);
+  return segment;
 }
 
 /// Adds the sum of the level_log_weights of a segment to its log ratio, within the bounds.
 template <class S, class Level>
-GDPO_INLINE void weigh_segment(const Level& level, double log_weights, SegmentRatio& of) {
-  const double log_ratio = of.log_ratio + log_weights;
-  of.bad_weights = math::not_finite(log_weights);
-  of.log_ratio = of.ratio = math::nan();
-  if (!math::is_nan(log_ratio)) take_log_ratio<S>(level, log_ratio, of);
+GDPO_INLINE void weigh_segment(const Level& level, double log_weights, SegmentRatio& segment) {
+  const double log_ratio = segment.log_ratio + log_weights;
+  segment.bad_weights = math::not_finite(log_weights);
+  segment.log_ratio = segment.ratio = math::nan();
+  if (!math::is_nan(log_ratio)) take_log_ratio<S>(level, log_ratio, segment);
 }
 
 /// The terms of one V of tokens, where V is a number or lanes of them. The policies of a loss meet
