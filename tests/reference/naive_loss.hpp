@@ -327,6 +327,16 @@ struct Kl {
     f("output.lo", s.output.lo), f("output.hi", s.output.hi);
   }
 };
+/// The bonus for the entropy of the policy: what it is averaged over.
+enum class EntropyMean { Loss, Tokens };
+struct Entropy {
+  double coef = 0;
+  EntropyMean mean = EntropyMean::Loss;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("coef", s.coef), f("mean", s.mean);
+  }
+};
 struct Settings : Division {
   Level level = Level::Token;
   Map map = Map::None;
@@ -338,6 +348,7 @@ struct Settings : Division {
   Surrogate surrogate;
   Factor detached;  // a factor of the library
   std::vector<Kl> kl;
+  Entropy entropy;
   std::function<real(const FactorArgs&)> factor;  // one of a test's own
 };
 /// Calls f(name, member) for the settings of the level, named as in the library.
@@ -360,7 +371,7 @@ void aggregate_settings(S& s, const F& f) {
 struct Data {
   int rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
-      weights, kl_weights, level_log_weights, tags, entropies;
+      weights, kl_weights, entropy_weights, level_log_weights, tags, entropies;
   std::vector<int> mask;
   std::vector<long long> segments;
   std::vector<double> advantages, row_weights, truncated;  // one per row
@@ -666,9 +677,9 @@ std::vector<Token<N>> tokens_of(const Data& data, int row, const std::vector<int
 }
 
 struct Result {
-  real loss = 0, policy_loss = 0, kl_loss = 0;
+  real loss = 0, policy_loss = 0, kl_loss = 0, entropy_loss = 0;
   Sums sums;
-  std::vector<real> gradient;
+  std::vector<real> gradient, entropy_gradient;  // by the log-probs, by the entropies
 };
 
 template <class Visit>
@@ -679,6 +690,28 @@ void for_each_segment(const Settings& s, const Data& data, const Counts& n, cons
     for (const auto& segment : all) tokens += static_cast<int>(segment.size());
     const RowWeight W = weights_of(s, data, n, i, tokens);
     for (const auto& segment : all) visit(i, segment, W);
+  }
+}
+
+/// Adds the bonus for the entropy, and its gradient by the entropies.
+inline void add_entropy(const Settings& s, const Data& data, const Counts& n, Result& r) {
+  r.entropy_gradient.assign(data.logp.size(), 0);
+  Division mean = s;
+  if (s.entropy.mean == EntropyMean::Tokens)
+    mean = {Aggregate::TokenMean, Over::Tokens, 0, 1, 0, 1, false};
+  for (int i = 0; i < data.rows && s.entropy.coef != 0; ++i) {
+    int tokens = 0;
+    for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
+    const real W = row_weight(mean, data, n, i, tokens);
+    for (int t = 0; t < data.width && std::isfinite(W) && W != 0; ++t) {
+      if (!data.valid(i, t)) continue;
+      const std::size_t k = data.at(i, t);
+      const real v = data.entropy_weights.empty() ? 1 : static_cast<real>(data.entropy_weights[k]);
+      if (v == 0 || !std::isfinite(v)) continue;
+      r.entropy_gradient[k] = -s.entropy.coef * W * v;
+      const real term = r.entropy_gradient[k] * static_cast<real>(data.entropies[k]);
+      r.entropy_loss += term, r.sums.magnitude += std::fabs(term);
+    }
   }
 }
 
@@ -696,7 +729,8 @@ inline Result loss(const Settings& s, const Data& data, const Counts& n) {
   });
   r.policy_loss = r.sums.policy;
   r.kl_loss = r.sums.kl;
-  r.loss = r.policy_loss + r.kl_loss;
+  add_entropy(s, data, n, r);
+  r.loss = r.policy_loss + r.kl_loss + r.entropy_loss;
   return r;
 }
 inline Result loss(const Settings& s, const Data& data) { return loss(s, data, count(data)); }

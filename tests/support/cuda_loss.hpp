@@ -208,25 +208,33 @@ template <class S, class Loss>
 DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenBatch<S>& batch,
                   const Places& places, const gdpo::cuda::DeviceNormalizer& normalizer,
                   bool with_gradient = true) {
-  OnDevice<S> gradient(std::vector<S>(places.size(), S(-77)));
+  OnDevice<S> gradient(std::vector<S>(places.size(), S(-77))),
+      entropies(std::vector<S>(places.size(), S(-77)));
   OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
-  gdpo::TokenOut<S> out;
+  gdpo::LossGradient<S> out;
   if (with_gradient) places.with_view(gradient.data(), [&](const auto& view) { out = view; });
+  // Without a bonus it is left out, because rows with it are never Plain.
+  const bool with_entropies = with_gradient && gdpo::detail::entropy_of(loss).coef != 0;
+  if (with_entropies) {
+    places.with_view(entropies.data(), [&](const auto& view) { out.entropies = view; });
+  }
   loss(device, batch, normalizer, out, result.data(), scratch());
   DeviceOutcome o;
   o.result = result.host()[0];
-  const std::vector<S> written = gradient.host();
+  const std::vector<S> written = gradient.host(), by_entropies = entropies.host();
   std::vector<bool> of_token(written.size(), false);
   for (int i = 0; i < places.rows(); ++i) {
     for (int t = 0; t < places.length(i); ++t) {
       const auto at = static_cast<std::size_t>(places.at(i, t));
       if (with_gradient) o.gradient.push_back(static_cast<double>(written[at]));
+      if (with_entropies) o.entropy_gradient.push_back(static_cast<double>(by_entropies[at]));
       of_token[at] = with_gradient;
     }
   }
   for (std::size_t k = 0; k < written.size(); ++k)
-    o.gaps_kept = o.gaps_kept && (of_token[k] || written[k] == S(-77));
+    o.gaps_kept =
+        o.gaps_kept && (of_token[k] || (written[k] == S(-77) && by_entropies[k] == S(-77)));
   return o;
 }
 template <class S, class Loss>
@@ -308,6 +316,11 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
     }
   }
 
+  // The gradient by the entropies is that of the row times a weight.
+  for (std::size_t k = 0; k < got.entropy_gradient.size() && text.size() < 400; ++k)
+    same("gradient by entropies[" + std::to_string(k) + "]", got.entropy_gradient[k],
+         expected.entropy_gradient[k]);
+
   const gdpo::LossResult &a = got.result, &e = expected.result;
   const gdpo::LossMetrics &m = a.metrics, &n = e.metrics;
   double weights = 0;  // sum_i |W_i| n_i over the rows: weight of a token of the row, times tokens
@@ -323,7 +336,13 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   const double surrogate = largest(n.surrogate), kls = largest(n.loss) + surrogate;
   near("policy_loss", a.policy_loss, e.policy_loss, rounding * weights * surrogate);
   near("kl_loss", a.kl_loss, e.kl_loss, rounding * weights * kls);
-  near("loss", a.loss, e.loss, rounding * weights * (kls + surrogate));
+  double entropies = 0;  // sum of |terms| of the bonus
+  for (std::size_t k = 0; k < expected.entropy_gradient.size() && !data.entropies.empty(); ++k) {
+    const double term = expected.entropy_gradient[k] * data.entropies[k];
+    entropies += std::isfinite(term) ? std::fabs(term) : 0;
+  }
+  near("entropy_loss", a.entropy_loss, e.entropy_loss, 1024 * 0x1p-53 * entropies);
+  near("loss", a.loss, e.loss, rounding * weights * (kls + surrogate) + 1024 * 0x1p-53 * entropies);
 
   const auto size_of = [&](const std::string& name, const gdpo::Metric& x) {
     return name == "loss" ? kls + surrogate : largest(x);

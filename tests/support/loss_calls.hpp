@@ -89,7 +89,7 @@ class Arrays {
 /// What a call of a loss gives.
 struct Outcome {
   gdpo::LossResult result;
-  std::vector<double> gradient;
+  std::vector<double> gradient, entropy_gradient;  ///< By the log-probs, by the entropies.
 };
 
 /// Calls a loss on a padded Data, with the tag seq. One tag is enough: property/loss/exec_test.cpp
@@ -98,12 +98,15 @@ template <class S, class Loss>
 Outcome call(const Loss& loss, const Data& data, const gdpo::Normalizer* normalizer = nullptr) {
   const Arrays<S> arrays(data);
   const gdpo::TokenBatch<S> batch = arrays.batch();
-  std::vector<S> gradient(data.logp.size(), S(-77));
+  std::vector<S> gradient(data.logp.size(), S(-77)), entropies(data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
   Outcome o;
   o.result = loss(gdpo::seq, batch, normalizer ? *normalizer : gdpo::count(batch),
-                  gdpo::view(gradient.data(), data.rows, data.width), workspace);
+                  {gdpo::view(gradient.data(), data.rows, data.width),
+                   gdpo::view(entropies.data(), data.rows, data.width)},
+                  workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
+  o.entropy_gradient.assign(entropies.begin(), entropies.end());
   return o;
 }
 
@@ -162,12 +165,13 @@ Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>
   const Packed<Offset> p = pack<Offset>(padded, lengths);
   const Arrays<S> arrays(p.data);
   const gdpo::TokenBatch<S> batch = packed_batch(arrays, p.offsets);
-  std::vector<S> gradient(p.data.logp.size(), S(-77));
+  std::vector<S> gradient(p.data.logp.size(), S(-77)), entropies(p.data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
   Outcome o;
   o.result = loss(gdpo::seq, batch, normalizer ? *normalizer : gdpo::count(batch),
-                  gdpo::view(gradient), workspace);
+                  {gdpo::view(gradient), gdpo::view(entropies)}, workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
+  o.entropy_gradient.assign(entropies.begin(), entropies.end());
   return o;
 }
 
@@ -177,6 +181,7 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
   std::vector<double> all{result.loss,
                           result.policy_loss,
                           result.kl_loss,
+                          result.entropy_loss,
                           result.normalizer.tokens,
                           result.normalizer.rows,
                           result.normalizer.non_empty_rows,
@@ -209,8 +214,10 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
 /// "" where two outcomes have the same bits everywhere; else what differs.
 inline std::string difference_of(const Outcome& a, const Outcome& b) {
   const std::string gradient = difference(a.gradient, b.gradient),
+                    entropies = difference(a.entropy_gradient, b.entropy_gradient),
                     result = difference(numbers(a.result), numbers(b.result));
-  return (gradient.empty() ? "" : "gradient " + gradient) +
+  return (entropies.empty() ? "" : "gradient by entropies " + entropies + " ") +
+         (gradient.empty() ? "" : "gradient " + gradient) +
          (result.empty() ? "" : " result " + result);
 }
 
@@ -338,6 +345,10 @@ inline gdpo::Aggregate aggregate_of(const Settings& s) {
       a, [&s](const auto& f) { naive_loss::aggregate_settings(s, f); }, to_library);
   return a;
 }
+inline void set_entropy(gdpo::EntropyBonus& to, const Settings& s) {
+  for_each_setting(
+      to, [&s](const auto& f) { naive_loss::Entropy::settings(s.entropy, f); }, to_library);
+}
 /// A loss with the oracle's settings.
 template <class Loss>
 Loss loss_of(const Settings& s) {
@@ -347,6 +358,7 @@ Loss loss_of(const Settings& s) {
   set_kl(loss.kl, s, 0);
   loss.aggregate = aggregate_of(s);
   set_factor(loss.factor, s);
+  set_entropy(loss.entropy, s);
   return loss;
 }
 // ---- and back ----
@@ -434,6 +446,9 @@ Settings settings_of(const Loss& loss) {
   detail::read_kl(s.kl[0], loss.kl);
   for_each_setting(
       loss.aggregate, [&s](const auto& f) { naive_loss::aggregate_settings(s, f); }, to_oracle);
+  for_each_setting(
+      loss.entropy, [&s](const auto& f) { naive_loss::Entropy::settings(s.entropy, f); },
+      to_oracle);
   return s;
 }
 
@@ -497,7 +512,7 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
     for (std::size_t k = 0; k < count; ++k)
       w.push_back(stored(random.pick({0.0, 1.0, 1.0, 0.5, 2 * random.uniform()})));
   };
-  factors(d.weights, n), factors(d.kl_weights, n),
+  factors(d.weights, n), factors(d.kl_weights, n), factors(d.entropy_weights, n),
       factors(d.row_weights, static_cast<std::size_t>(rows));
   for (std::size_t k = 0; k < n; ++k) d.entropies.push_back(stored(random.uniform()));
   for (int i = 0; i < rows; ++i) d.truncated.push_back(random.below(2));
@@ -544,12 +559,13 @@ inline void simplify(Random& random, Data& d) {
   for (int i = 0; i < d.rows; ++i)
     d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
   d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
-  d.level_log_weights.clear();
+  d.entropy_weights.clear(), d.level_log_weights.clear();
 }
 
 /// Makes the settings fit the batch: a KL term against the old policy needs its log-probs, and
-/// becomes one against the reference where there are none.
+/// becomes one against the reference where there are none; a bonus needs entropies.
 inline void fit(Settings& s, const Data& data) {
+  if (data.entropies.empty()) s.entropy.coef = 0;
   for (naive_loss::Kl& kl : s.kl) {
     if (data.old_logp.empty() && kl.against == naive_loss::Against::Old)
       kl.against = naive_loss::Against::Ref;

@@ -107,6 +107,8 @@ void random_settings(Random& random, Settings& s) {
   random_division(random, s);
   for (naive_loss::Kl& kl : s.kl)
     if (kl.has_own) random_division(random, kl.own);
+  s.entropy.coef = random.pick({0.0, 0.0, 0.01, 1.0, -0.5});
+  s.entropy.mean = random.pick({EntropyMean::Loss, EntropyMean::Tokens});
 }
 
 std::string describe(const Settings& s) {
@@ -132,6 +134,8 @@ std::string describe(const Settings& s) {
   }
   text += ", aggregate";
   naive_loss::aggregate_settings(s, add);
+  text += ", entropy";
+  naive_loss::Entropy::settings(s.entropy, add);
   return text;
 }
 
@@ -152,6 +156,12 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
   near("loss", got.result.loss, expected.loss, sum);
   near("policy_loss", got.result.policy_loss, expected.policy_loss, sum);
   near("kl_loss", got.result.kl_loss, expected.kl_loss, sum);
+  near("entropy_loss", got.result.entropy_loss, expected.entropy_loss, sum);
+  for (std::size_t k = 0; k < got.entropy_gradient.size() && text.empty(); ++k) {
+    const std::string at = "gradient by entropies[" + std::to_string(k) + "]";
+    const naive_loss::real slope = expected.entropy_gradient[k];
+    near(at.c_str(), got.entropy_gradient[k], slope, 8 * unit * std::fabs(slope));
+  }
 
   // The size of what adds up to the gradient and may cancel: surrogate and KL terms, and the tokens
   // of a segment.

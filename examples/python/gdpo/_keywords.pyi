@@ -41,6 +41,10 @@ class LossSettings(TypedDict, total=False):
     aggregate_constant: Optional[float]  # the length that divides, in tokens
     padded_width: Optional[bool]  # with constant 0, the padded width divides
     aggregate_padded_width: Optional[bool]  # with constant 0, the padded width divides
+    coef: Optional[float]  # coefficient of the entropy bonus
+    entropy_coef: Optional[float]  # coefficient of the entropy bonus
+    mean: Optional[str]  # what the entropies are averaged over
+    entropy_mean: Optional[str]  # what the entropies are averaged over
     kl: Optional[str]  # the distance to another policy
     kl_input: Optional[Tuple[float, float]]  # bounds of other - logp, in nats
     kl_output: Optional[Tuple[float, float]]  # bounds of the value, in nats

@@ -152,12 +152,23 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 @torch.library.register_fake("gdpo::contrastive_loss")
+def _(loss, counts, gradient, logp=None, *arrays, **named):
+    return _fake_value(logp), _fake_gradient(logp, gradient), _fake_result(logp)
+
+
 @torch.library.register_fake("gdpo::policy_loss_forward")
 @torch.library.register_fake("gdpo::policy_loss")
-def _(loss, counts, gradient, logp=None, *arrays, **named):
-    dtype = computed_in(logp.dtype)
-    dlogp = logp.new_empty(logp.shape if gradient else (0,), dtype=dtype)
-    return logp.new_empty((), dtype=dtype), dlogp, _fake_result(logp)
+def _(loss, counts, gradient, by_entropies, logp=None, *arrays, **named):
+    return (_fake_value(logp), _fake_gradient(logp, gradient), _fake_gradient(logp, by_entropies),
+            _fake_result(logp))
+
+
+def _fake_value(logp) -> torch.Tensor:
+    return logp.new_empty((), dtype=computed_in(logp.dtype))
+
+
+def _fake_gradient(logp, wanted: bool) -> torch.Tensor:
+    return logp.new_empty(logp.shape if wanted else (0,), dtype=computed_in(logp.dtype))
 
 
 def _fake_result(tensor) -> torch.Tensor:
@@ -201,6 +212,7 @@ def _(passes, degenerate=None, groups=None, *arrays, **named):
             tokens.new_empty(tokens.shape, dtype=dtype),
             tokens.new_empty(tokens.shape, dtype=dtype),
             tokens.new_empty(tokens.shape, dtype=dtype),
+            tokens.new_empty(tokens.shape, dtype=dtype),
             tokens.new_empty((), dtype=torch.float64))
 
 
@@ -241,7 +253,9 @@ def _(dlogp, dentropy, logits, *arguments):
     return logits.new_empty(logits.shape)
 
 
-_LOGP = 3  # where logp stands among the arguments of policy_loss and contrastive_loss
+# Where arguments stand: logp among those of an operator, entropies among the arrays behind it.
+_LOGP = {"gdpo::policy_loss": 4, "gdpo::contrastive_loss": 3}
+_ENTROPIES = ARRAYS.index("entropies")
 
 
 _LOGITS = 2  # where logits stand among the arguments of policy_loss_from_logits
@@ -253,40 +267,50 @@ def _refuse_second_derivative(what: str) -> None:
                            "backward without create_graph")
 
 
-def _setup_context(ctx, inputs, output) -> None:
-    _, dlogp, result = output
-    ctx.dtype = inputs[_LOGP].dtype
-    ctx.arguments, ctx.has_gradient = len(inputs), inputs[2]
-    ctx.save_for_backward(dlogp)
-    ctx.mark_non_differentiable(dlogp, result)
+def _keep_gradients(ctx, gradients, arguments) -> None:
+    """Keeps gradients that were computed with the loss, of which some are empty.
+
+    arguments: what each is the gradient by, or None.
+    """
+    ctx.dtypes = [None if a is None else a.dtype for a in arguments]
+    ctx.save_for_backward(*gradients)
     ctx.set_materialize_grads(False)
 
 
-def _gradient_by_logp(ctx, of_loss, what: str = "gdpo.PolicyLoss") -> Optional[torch.Tensor]:
-    """The gradient that was computed with the loss, times that of the loss."""
+def _kept_gradients(ctx, of_loss, what: str = "gdpo.PolicyLoss") -> List[Optional[torch.Tensor]]:
+    """The gradients that were computed with the loss, times that of the loss; None for none."""
     _refuse_second_derivative(what)
     if of_loss is None:
-        return None
-    (dlogp,) = ctx.saved_tensors
-    return (of_loss * dlogp).to(ctx.dtype)
+        return [None] * len(ctx.dtypes)
+    return [None if dtype is None else (of_loss * gradient).to(dtype)
+            for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes)]
 
 
-def _backward_of(operator: str, what: str) -> Callable[..., tuple]:
-    """The derivative of a loss: of the operator of that name, of which messages speak as `what`."""
+def _derivative_of(operator: str, what: str) -> None:
+    """Registers the derivative of the operator of that name, of which messages speak as `what`."""
+    logp = _LOGP[operator]
+
+    def setup_context(ctx, inputs, output) -> None:
+        _, *gradients, result = output
+        ctx.arguments, ctx.has_gradient = len(inputs), inputs[2]
+        by_entropies = len(gradients) > 1 and inputs[3]
+        arguments = (inputs[logp], inputs[logp + _ENTROPIES] if by_entropies else None)
+        _keep_gradients(ctx, gradients, arguments[:len(gradients)])
+        ctx.mark_non_differentiable(*gradients, result)
+
     def backward(ctx, of_loss, *others):
         if not ctx.has_gradient:
             raise RuntimeError(f"{operator} was called with gradient=False: there is none")
         gradients = [None] * ctx.arguments
-        gradients[_LOGP] = _gradient_by_logp(ctx, of_loss, what)
+        for place, gradient in zip((logp, logp + _ENTROPIES), _kept_gradients(ctx, of_loss, what)):
+            gradients[place] = gradient
         return tuple(gradients)
 
-    return backward
+    torch.library.register_autograd(operator, backward, setup_context=setup_context)
 
 
-for _operator, _what in (("gdpo::policy_loss", "gdpo.PolicyLoss"),
-                         ("gdpo::contrastive_loss", "gdpo.ContrastiveLoss")):
-    torch.library.register_autograd(_operator, _backward_of(_operator, _what),
-                                    setup_context=_setup_context)
+_derivative_of("gdpo::policy_loss", "gdpo.PolicyLoss")
+_derivative_of("gdpo::contrastive_loss", "gdpo.ContrastiveLoss")
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
@@ -349,17 +373,20 @@ class WithGradient(torch.autograd.Function):
     """gdpo::policy_loss_forward with the derivative of gdpo::policy_loss."""
 
     @staticmethod
-    def forward(ctx, line, counts, logp, *arrays):
-        loss, dlogp, result = ops.policy_loss_forward(line, counts, True, logp, *arrays)
-        ctx.dtype, ctx.arguments = logp.dtype, len(arrays)
-        ctx.save_for_backward(dlogp)
+    def forward(ctx, line, counts, by_entropies, logp, *arrays):
+        loss, dlogp, dentropies, result = ops.policy_loss_forward(line, counts, True, by_entropies,
+                                                                  logp, *arrays)
+        ctx.arguments = 3 + 1 + len(arrays)
+        _keep_gradients(ctx, (dlogp, dentropies),
+                        (logp, arrays[_ENTROPIES - 1] if by_entropies else None))
         ctx.mark_non_differentiable(result)
-        ctx.set_materialize_grads(False)
         return loss, result
 
     @staticmethod
     def backward(ctx, of_loss, _):
-        return (None, None, _gradient_by_logp(ctx, of_loss), *(None,) * ctx.arguments)
+        gradients = [None] * ctx.arguments
+        gradients[3], gradients[3 + _ENTROPIES] = _kept_gradients(ctx, of_loss)
+        return tuple(gradients)
 
 
 def _setup_from_logits(ctx, inputs, output) -> None:

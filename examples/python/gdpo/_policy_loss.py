@@ -23,10 +23,10 @@ class Metrics:
     """What a loss call measured; every number is read when it is asked for.
 
     `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, policy_loss,
-    kl_loss, the counts (normalizer.tokens, ...), and for each metric of the library's LossMetrics
-    its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum / count. What
-    only the library's metrics::All keeps, such as ranges over tokens, is not measured: its count
-    is 0.
+    kl_loss, entropy_loss, the counts (normalizer.tokens, ...), and for each metric of the library's
+    LossMetrics its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum /
+    count. What only the library's metrics::All keeps, such as ranges over tokens, is not measured:
+    its count is 0.
     """
 
     def __init__(self, result: torch.Tensor) -> None:
@@ -247,6 +247,7 @@ class PolicyLoss(torch.nn.Module):
                 completion_mask: Optional[torch.Tensor] = None,
                 offsets: Optional[torch.Tensor] = None, segments: Optional[torch.Tensor] = None,
                 weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
+                entropy_weights: Optional[torch.Tensor] = None,
                 row_weights: Optional[torch.Tensor] = None,
                 entropies: Optional[torch.Tensor] = None, tags: Optional[torch.Tensor] = None,
                 truncated: Optional[torch.Tensor] = None,
@@ -255,7 +256,8 @@ class PolicyLoss(torch.nn.Module):
 
         logp: log-probs of the tokens under the policy being trained, in nats: (rows, tokens),
           (prompts, completions, tokens), packed (tokens) with offsets, or a nested tensor of
-          jagged layout. All arrays of tokens have its shape. Only it gets a gradient.
+          jagged layout. All arrays of tokens have its shape. Only it gets a gradient, and with
+          entropy_coef the entropies.
         counts: those of the whole step, from `count`; fewer tokens or rows than the batch holds are
           refused, where the loss divides by them. On a CUDA device nobody looks at them: where a
           count that divides is 0, the loss is 0. Counts on the CPU are checked in any case, against
@@ -265,10 +267,13 @@ class PolicyLoss(torch.nn.Module):
         ref_logp, rollout_logp, teacher_logp: for KL terms against them.
         mask: not 0 at the tokens of the loss; masked tokens may hold anything, even NaN.
           completion_mask: the tokens that lengths count. segments: ids of turns.
-        weights, kl_weights: factors of surrogate and KL at each token; row_weights: of each row,
-          at least 0. level_log_weights: logs of weights in the ratio, which is the sum over a
-          sequence or segment; refused where each token has its own ratio.
-        entropies, truncated (rows): for metrics. tags: for losses of your own.
+        weights, kl_weights, entropy_weights: factors of surrogate, KL and entropy bonus at each
+          token; row_weights: of each row, at least 0. level_log_weights: logs of weights in the
+          ratio, which is the sum over a sequence or segment; refused where each token has its own
+          ratio.
+        entropies: in nats, for the bonus of entropy_coef and for metrics; with a gradient, such as
+          those of `token_logprobs`, the bonus goes through them. truncated (rows): for metrics.
+          tags: for losses of your own.
 
         Errors: ValueError for types, shapes, devices, counts and settings that do not fit, and for
         other log-probs that require a gradient where logp does not.
@@ -282,18 +287,15 @@ class PolicyLoss(torch.nn.Module):
         arrays = batch_arrays("gdpo::PolicyLoss", {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
             "teacher_logp": teacher_logp, "token_advantages": token_advantages,
-            "weights": weights, "entropies": entropies, "kl_weights": kl_weights, "tags": tags,
+            "weights": weights, "entropies": entropies, "kl_weights": kl_weights,
+            "entropy_weights": entropy_weights, "tags": tags,
             "mask": mask, "completion_mask": completion_mask, "segments": segments,
             "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
             "offsets": offsets, "level_log_weights": level_log_weights})
         check_tensors("gdpo::PolicyLoss", {"logp": arrays[0], "counts": counts})
         check_gradient("gdpo::PolicyLoss", logp, "logp", dict(zip(ARRAYS, arrays)))
         try:
-            if torch.is_grad_enabled() and logp.requires_grad:
-                loss, result = WithGradient.apply(self.line, counts, *arrays)
-            else:
-                with torch.no_grad():
-                    loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
+            loss, result = loss_of_arrays(self, counts, arrays)
         except (RuntimeError, ValueError) as error:
             raise_ours(error, in_words_of("gdpo::PolicyLoss"))
             raise
@@ -356,15 +358,15 @@ class PolicyLoss(torch.nn.Module):
             if not differentiable or logits.dtype == torch.float16:
                 logp, entropies, _ = ops.token_logprobs(logits, targets, given.get("mask"),
                                                         temperature)
-                entropies = entropies.detach()
                 listed[ARRAYS.index("logp")] = logp
                 if given.get("entropies") is None:
                     listed[ARRAYS.index("entropies")] = entropies
-                if differentiable:
-                    loss, result = WithGradient.apply(self.line, counts, *listed)
-                else:
-                    loss, _, result = ops.policy_loss_forward(self.line, counts, False, *listed)
-                logp = logp.detach()
+                elif has_entropy(self.line):
+                    raise ValueError(f"{function}: batch.entropies: given an array, for a loss "
+                                     "with an entropy bonus; needed: none: the bonus reads the "
+                                     "entropies of the logits, which get its gradient")
+                loss, result = loss_of_arrays(self, counts, listed)
+                logp, entropies = logp.detach(), entropies.detach()
             elif in_place:
                 loss, result, logp, entropies = FromLogitsInPlace.apply(not nested, *arguments)
             else:
@@ -376,6 +378,24 @@ class PolicyLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.line)
+
+
+def loss_of_arrays(loss: PolicyLoss, counts: torch.Tensor, arrays: list) -> tuple:
+    """Loss and numbers of the result, with gradients by log-probs and entropies that need them."""
+    logp, entropies = arrays[ARRAYS.index("logp")], arrays[ARRAYS.index("entropies")]
+    by_entropies = (torch.is_grad_enabled() and entropies is not None and entropies.requires_grad
+                    and has_entropy(loss.line))
+    if by_entropies or (torch.is_grad_enabled() and logp.requires_grad):
+        return WithGradient.apply(loss.line, counts, by_entropies, *arrays)
+    with torch.no_grad():
+        value, _, _, result = ops.policy_loss_forward(loss.line, counts, False, False, *arrays)
+    return value, result
+
+
+@torch.compiler.assume_constant_result
+def has_entropy(line: str) -> bool:
+    """Whether a loss, by its line, has an entropy bonus."""
+    return float(values_of(line)["entropy.coef"]) != 0
 
 
 def value_of(loss: PolicyLoss, setting: str) -> str:

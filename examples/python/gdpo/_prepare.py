@@ -14,6 +14,8 @@ class Prepared(NamedTuple):
     mask: torch.Tensor  #: uint8, the tokens that are left.
     weights: torch.Tensor  #: Factors of the surrogate; 1 at masked tokens.
     kl_weights: torch.Tensor  #: Factors of the KL terms; 1 at masked tokens.
+    #: Factors of the entropies, 1 at masked tokens; None without "reach=entropy".
+    entropy_weights: Optional[torch.Tensor]
     #: Logs of the weights of the ratio, 0 at masked tokens; None without "reach=level".
     level_log_weights: Optional[torch.Tensor]
     entropy_threshold: torch.Tensor  #: Of "top_entropy", in nats; else infinite.
@@ -21,8 +23,9 @@ class Prepared(NamedTuple):
     def arrays(self) -> Dict[str, torch.Tensor]:
         """Mask and weights, to be given to PolicyLoss: `policy_loss(logp, **prepared.arrays())`."""
         arrays = {"mask": self.mask, "weights": self.weights, "kl_weights": self.kl_weights}
-        if self.level_log_weights is not None:
-            arrays["level_log_weights"] = self.level_log_weights
+        for name in ("entropy_weights", "level_log_weights"):
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         return arrays
 
 
@@ -32,12 +35,12 @@ def prepasses() -> List[str]:
 
 
 @torch.compiler.assume_constant_result
-def reaches_level(passes: Tuple[str, ...]) -> bool:
-    """Whether one of the pre-passes puts its weights into the ratio."""
-    others = ("overlong", "degenerate_groups", "top_entropy")  # which refuse it
-    return any(setting.value == "level" and setting.name.split(".")[-1] == "reach"
-               for line in passes if line.split(" ")[0] not in others
-               for setting in settings_of("prepass", line))
+def reaches(word: str, passes: Tuple[str, ...]) -> bool:
+    """Whether one of the pre-passes has this reach: "level" or "entropy"."""
+    others = ("overlong", "degenerate_groups", "top_entropy")  # whose lines `settings_of` lacks
+    return any(f"reach={word}" in line.split(" ") if line.split(" ")[0] in others
+               else any(setting.value == word and setting.name.split(".")[-1] == "reach"
+                        for setting in settings_of("prepass", line)) for line in passes)
 
 
 def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,
@@ -46,6 +49,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             advantages: Optional[torch.Tensor] = None,
             token_advantages: Optional[torch.Tensor] = None,
             weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
+            entropy_weights: Optional[torch.Tensor] = None,
             entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
             segments: Optional[torch.Tensor] = None, degenerate: Optional[torch.Tensor] = None,
             groups: Optional[torch.Tensor] = None,
@@ -63,11 +67,13 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       with its settings, whose words include/gdpo/loss/README.md lists, such as "importance
       pair=drift clip.hi=3" or "gate estimator=binary_kl statistic=sequence_mean max=0.01
       reach=mask"; "mean_one" divides the weights so far by their mean. With "reach=level" a weight
-      is part of the ratio, at levels of sequences or segments. For statistics over
+      is part of the ratio, at levels of sequences or segments; with "reach=entropy" it weighs the
+      entropies, as in ["top_entropy 0.8", "top_entropy 0.8 reach=entropy", "mean_one
+      reach=entropy"], which makes the bonus one over the upper fifth too. For statistics over
       segments, `segments` (tokens) has ids whose runs are one segment; for those over groups,
       `groups` (rows) has equal numbers within a group.
-    mask, weights, kl_weights, level_log_weights: those that there are already; masks are combined,
-      weights multiplied, logs added.
+    mask, weights, kl_weights, entropy_weights, level_log_weights: those that there are already;
+      masks are combined, weights multiplied, logs added.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the
     current stream, and nothing waits; packed tokens then need an array besides `offsets`.
 
@@ -82,12 +88,15 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     arrays = batch_arrays("gdpo::prepare", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
-        "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
-        "truncated": truncated, "segments": segments, "level_log_weights": level_log_weights})
+        "weights": weights, "kl_weights": kl_weights, "entropy_weights": entropy_weights,
+        "entropies": entropies, "truncated": truncated, "segments": segments,
+        "level_log_weights": level_log_weights})
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})
     with torch.no_grad(), our_errors():
         prepared = Prepared(*ops.prepare(passes, degenerate, groups, *arrays))
-        if level_log_weights is None and not reaches_level(tuple(passes)):
-            prepared = prepared._replace(level_log_weights=None)
+        for name, word, given in (("level_log_weights", "level", level_log_weights),
+                                  ("entropy_weights", "entropy", entropy_weights)):
+            if given is None and not reaches(word, tuple(passes)):
+                prepared = prepared._replace(**{name: None})
         return prepared

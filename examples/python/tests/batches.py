@@ -9,7 +9,8 @@ import reference
 
 #: The arrays that have one number for each token; the others have one for each row.
 PER_TOKEN = ("logp", "old_logp", "ref_logp", "rollout_logp", "teacher_logp", "token_advantages",
-             "weights", "kl_weights", "segments", "mask", "entropies", "completion_mask")
+             "weights", "kl_weights", "entropy_weights", "segments", "mask", "entropies",
+             "completion_mask")
 
 
 @dataclasses.dataclass
@@ -57,6 +58,7 @@ def random_batch(seed: int, rows: Optional[int] = None, width: Optional[int] = N
               "entropies": rounded(uniform(rows, width))}
     for other in ("ref_logp", "rollout_logp", "teacher_logp"):
         arrays[other] = rounded(logp + spread * normal(rows, width))
+    arrays["entropy_weights"] = rounded(2 * uniform(rows, width))
     return Batch(mask, arrays)
 
 

@@ -58,6 +58,8 @@ class Settings:
     constant: float = 0.0
     padded_width: bool = False
     scale: float = 1.0
+    entropy_coef: float = 0.0
+    entropy_mean: str = "loss"   # loss: as the terms are; tokens: over the tokens of the step
 
 
 class Counts(NamedTuple):
@@ -272,8 +274,18 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
     weight = row_weights(settings, mask, counts)
     if arrays.get("row_weights") is not None:
         weight = weight * arrays["row_weights"].double().reshape(-1)
-    weight = weight[:, None] * mask
-    return Result((weight * terms).sum(), float((weight.abs() * absolute).sum().detach()))
+    each = weight[:, None] * mask
+    loss, size = (each * terms).sum(), (each.abs() * absolute).sum()
+    if settings.entropy_coef:
+        if settings.entropy_mean == "tokens":
+            of_rows = arrays.get("row_weights")
+            weight = torch.full_like(weight, 1 / max(counts.tokens, 1e-300))
+            weight = weight if of_rows is None else weight * of_rows.double().reshape(-1)
+        bonus = settings.entropy_coef * weight[:, None] * mask * tokens("entropies")
+        if arrays.get("entropy_weights") is not None:
+            bonus = bonus * tokens("entropy_weights")
+        loss, size = loss - bonus.sum(), size + bonus.abs().sum()
+    return Result(loss, float(size.detach()))
 
 
 def with_aggregate(settings: Settings, mode: str) -> Settings:
@@ -322,6 +334,7 @@ _PLACES = {
        for names in _KINDS[part].values() for name in names},
     "kl.beta": "beta", "kl.estimator": "kl", "kl.against": "against", "kl.input": "kl_input",
     "kl.output": "kl_output", "kl.gate_beta": "gate_beta", "aggregate.mode": "aggregate",
+    "entropy.coef": "entropy_coef", "entropy.mean": "entropy_mean",
     **{f"aggregate.{name}": name for name in ("over", "count_eps", "row_count_eps", "constant",
                                               "padded_width", "scale")},
 }

@@ -81,7 +81,7 @@ LAYOUTS = ("padded", "packed", "rank 3", "strided")
 def loss_arrays(layout: str, dtype: torch.dtype, seed: int = 5, rows: int = 6) -> dict:
     batch = random_batch(seed, rows, 41)
     names = ("logp", "old_logp", "ref_logp", "rollout_logp", "teacher_logp", "advantages",
-             "weights", "kl_weights", "row_weights", "entropies")
+             "weights", "kl_weights", "row_weights", "entropies", "entropy_weights")
     arrays = {name: batch.arrays[name].to(dtype) for name in names}
     arrays["mask"] = batch.mask
     if layout == "packed":
@@ -109,18 +109,19 @@ def test_losses(device, name, layout, dtype):
     counts = cpu.count(*listed({key: arrays.get(key) for key in ("mask", "offsets")}))
     counts[3] = 50
     needs = {"aggregate.constant": 40} if "dr_grpo" in name else {}
-    line = gdpo.PolicyLoss(name, kl="k3", beta=0.1, **needs).line
+    line = gdpo.PolicyLoss(name, kl="k3", beta=0.1, entropy_coef=0.2, **needs).line
     of_tokens = values_of(line)["level"] == "token"
     for gradient in (True, False):
-        want = cpu.policy_loss(line, counts, gradient, *listed(arrays))
-        got = device.call("policy_loss_forward", line, counts, gradient, *listed(arrays))
+        want = cpu.policy_loss(line, counts, gradient, gradient, *listed(arrays))
+        got = device.call("policy_loss_forward", line, counts, gradient, gradient, *listed(arrays))
         close(got[0], want[0], 1e-6)
         if of_tokens:
             same_bits(got[1], want[1])
         else:  # of sequences: 2 ulp
             close(got[1], want[1], 2.0 ** -22 if dtype != torch.float64 else 1e-10)
-        close(got[2], want[2], 1e-5)
-    assert gradient is False and got[1].shape == (0,)
+        same_bits(got[2], want[2])
+        close(got[3], want[3], 1e-5)
+    assert gradient is False and got[1].shape == got[2].shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
@@ -273,7 +274,8 @@ def test_token_logprobs(device, layout, dtype):
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16),
                          ids=str)
 @pytest.mark.parametrize("layout", ("padded", "packed"))
-@pytest.mark.parametrize("name", ("dapo", "gspo", "gspo_token", "verl::vanilla"))
+@pytest.mark.parametrize("name", ("dapo", "gspo", "gspo_token", "verl::vanilla",
+                                  "dapo entropy.coef=0.3", "gspo entropy.coef=0.3"))
 def test_loss_from_logits(device, name, layout, dtype):
     logits, targets, arrays = logits_of(layout, dtype)
     counts = cpu.count(*listed({key: arrays.get(key) for key in ("mask", "offsets")}))
@@ -296,15 +298,15 @@ COUNTS, LOGP = torch.ones(4, dtype=torch.float64), torch.zeros(2, 3)
 
 
 @pytest.mark.parametrize("words, name, arguments, arrays", [
-    ("batch.logp: given no array", "policy_loss", ("grpo", COUNTS, True), {}),
-    ("'grop'", "policy_loss", ("grop", COUNTS, True), dict(logp=LOGP)),
-    ("counts: given another tensor", "policy_loss", ("dapo", COUNTS[:3], True),
+    ("batch.logp: given no array", "policy_loss", ("grpo", COUNTS, True, False), {}),
+    ("'grop'", "policy_loss", ("grop", COUNTS, True, False), dict(logp=LOGP)),
+    ("counts: given another tensor", "policy_loss", ("dapo", COUNTS[:3], True, False),
      dict(logp=LOGP, advantages=torch.zeros(2))),
-    ("batch.advantages, batch.token_advantages", "policy_loss", ("dapo", COUNTS, True),
+    ("batch.advantages, batch.token_advantages", "policy_loss", ("dapo", COUNTS, True, False),
      dict(logp=LOGP)),
-    ("batch.segments: given float32", "policy_loss", ("dapo", COUNTS, True),
+    ("batch.segments: given float32", "policy_loss", ("dapo", COUNTS, True, False),
      dict(logp=LOGP, segments=LOGP)),
-    ("surrogate.low", "policy_loss", ("dapo surrogate.low=-1", COUNTS, True),
+    ("surrogate.low", "policy_loss", ("dapo surrogate.low=-1", COUNTS, True, False),
      dict(logp=LOGP, advantages=torch.zeros(2))),
     ("given none of them; needed: one of them", "advantages", (torch.zeros(4), "gdpo"), {}),
     ("'gdop'", "advantages", (torch.zeros(4), "gdop", 2), {}),
@@ -318,7 +320,7 @@ COUNTS, LOGP = torch.ones(4, dtype=torch.float64), torch.zeros(2, 3)
      dict(group_offsets=torch.zeros(0, dtype=torch.int64))),
     ("weights: given 3", "advantages", (torch.zeros(4, 2), "gdpo", 2, None, None, [1.0, 1, 1]), {}),
     ("batch.tokens", "advantages", (torch.zeros(4, 2), "verl::gdpo", 2), {}),
-    ("batch.old_logp", "policy_loss", ("dapo", COUNTS, True),
+    ("batch.old_logp", "policy_loss", ("dapo", COUNTS, True, False),
      dict(logp=LOGP, advantages=torch.zeros(2), old_logp=torch.zeros(2, 4))),
     ("which repeat elements", "policy_loss_from_logits_",
      ("dapo", COUNTS, torch.zeros(1, 4).expand(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64),

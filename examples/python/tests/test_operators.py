@@ -25,7 +25,8 @@ def loss_arguments(layout: str, dtype: torch.dtype, gradient: bool) -> tuple:
     """Arguments of policy_loss in their order, with all arrays that "grpo" reads."""
     batch = random_batch(51, 4, 7)
     arrays = {name: batch.arrays[name] for name in (
-        "logp", "old_logp", "ref_logp", "advantages", "weights", "kl_weights", "row_weights")}
+        "logp", "old_logp", "ref_logp", "advantages", "weights", "kl_weights", "row_weights",
+        "entropies")}
     if layout == "packed":
         batch.arrays = arrays
         arrays = packed(batch, torch.tensor([7, 7, 3, 7]), torch.int32)
@@ -35,9 +36,11 @@ def loss_arguments(layout: str, dtype: torch.dtype, gradient: bool) -> tuple:
         arrays = {name: array.reshape(2, 2, *array.shape[1:]) for name, array in arrays.items()}
     arrays = {name: array.to(dtype) if array.is_floating_point() else array
               for name, array in arrays.items()}
-    arrays["logp"].requires_grad_(gradient)
+    for name in ("logp", "entropies"):
+        arrays[name].requires_grad_(gradient)
     counts = torch.tensor(batch.counts(), dtype=torch.float64)
-    return ("grpo", counts, gradient, *[arrays.get(name) for name in ARRAYS])
+    return ("grpo entropy.coef=0.5", counts, gradient, gradient,
+            *[arrays.get(name) for name in ARRAYS])
 
 
 # opcheck: schema, autograd registration, fake tensors and AOT dispatch with dynamic shapes.
@@ -54,7 +57,7 @@ def test_policy_loss(layout, dtype, gradient):
 def test_policy_loss_forward(gradient):
     """The operator without a derivative of its own, which eager mode calls."""
     arguments = loss_arguments("padded", torch.float32, False)
-    checked(ops.policy_loss_forward, (*arguments[:2], gradient, *arguments[3:]))
+    checked(ops.policy_loss_forward, (*arguments[:2], gradient, gradient, *arguments[4:]))
 
 
 @pytest.mark.skipif(not hasattr(ops, "prepare"), reason="not in this version")
@@ -103,7 +106,8 @@ def test_token_logprobs(dtype, shape, gradient):
 @pytest.mark.parametrize("layout", ("padded", "packed"))
 @pytest.mark.parametrize("gradient", (True, False))
 def test_policy_loss_from_logits(layout, dtype, gradient):
-    line, counts, _, logp, *arrays = loss_arguments(layout, torch.float32, False)
+    line, counts, _, _, logp, *arrays = loss_arguments(layout, torch.float32, False)
+    arrays[ARRAYS.index("entropies") - 1] = None  # those of the logits
     logits = torch.randn(*logp.shape, 5, generator=torch.Generator().manual_seed(2)).to(dtype)
     targets = torch.zeros(logp.shape, dtype=torch.int64)
     arguments = (targets, 0.9, None, *arrays)
@@ -134,7 +138,7 @@ def test_text():
 def result_numbers() -> torch.Tensor:
     """Those of a micro-batch, half of a step."""
     line, counts, *arguments = loss_arguments("padded", torch.float32, False)
-    return ops.policy_loss(line, 2 * counts, *arguments)[2]
+    return ops.policy_loss(line, 2 * counts, *arguments)[3]
 
 
 def report_numbers() -> torch.Tensor:
@@ -174,7 +178,7 @@ def test_every_operator_is_checked():
 def test_arrays_are_those_of_the_schema():
     """policy_loss takes its arrays in the order in which count does: _arrays relies on it."""
     names = [argument.name for argument in ops.policy_loss.default._schema.arguments]
-    assert tuple(names) == ("loss", "counts", "gradient", *ARRAYS)
+    assert tuple(names) == ("loss", "counts", "gradient", "by_entropies", *ARRAYS)
     if hasattr(ops, "prepare"):
         names = [argument.name for argument in ops.prepare.default._schema.arguments]
         assert tuple(names[3:]) == ARRAYS

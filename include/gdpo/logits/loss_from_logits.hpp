@@ -13,10 +13,11 @@ namespace detail {
 /// The current sequence of a worker, kept while its rows of logits belong to the same sequence.
 struct LogitWorker {
   RowMemory<float> scratch;
-  TokenRow<float> row;      ///< The arrays of the sequence.
-  double weight = 0;        ///< W_i, its weight in the loss.
-  float row_advantage = 0;  ///< Mean advantage of its valid tokens, if the loss reads it.
-  index_t sequence = -1;    ///< Its number; -1: none yet.
+  TokenRow<float> row;       ///< The arrays of the sequence.
+  double weight = 0;         ///< W_i, its weight in the loss.
+  double entropy_scale = 0;  ///< That of its entropies (EntropyBonus::row_scale).
+  float row_advantage = 0;   ///< Mean advantage of its valid tokens, if the loss reads it.
+  index_t sequence = -1;     ///< Its number; -1: none yet.
 };
 }  // namespace detail
 
@@ -27,7 +28,8 @@ struct LogitWorker {
 struct LogitsWorkspace {
   std::vector<float> logp,          ///< Log-prob of the target, in nats; 0 where masked.
       entropies,                    ///< Entropy of the row, in nats; 0 where masked.
-      dlogp;                        ///< d loss / d logp; 0 where masked.
+      dlogp,                        ///< d loss / d logp; 0 where masked.
+      dentropies;                   ///< d loss / d entropies, for a loss with an EntropyBonus.
   std::vector<double> logsumexp;    ///< log sum e^(logit / temperature), in nats; 0 where masked.
   std::vector<unsigned char> mask;  ///< 1 where both masks let the token through, else 0.
   LossWorkspace<float> loss;        ///< Memory of the loss.
@@ -109,6 +111,11 @@ GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i)
   return low;
 }
 
+/// d loss / d logp and d loss / d entropy of one token.
+struct TokenSlopes {
+  float logp = 0, entropy = 0;
+};
+
 /// A loss as policy_loss_from_logits() calls it. The code that visits the logits is compiled once
 /// for all losses: a row of logits is so long that a virtual call for it costs nothing.
 template <class Exec>
@@ -120,12 +127,14 @@ class LossOfLogits {
   /// Throws unless the loss takes the batch, which must outlive it.
   virtual void bind(const char* function, const TokenBatch<float>& batch,
                     const Normalizer& normalizer) = 0;
+  /// Whether the loss has a gradient by the entropies.
+  virtual bool has_entropy() const = 0;
   /// Makes a worker ready for the rows of this batch.
   virtual void reserve(LogitWorker& worker) const = 0;
-  /// d loss / d logp of the valid token i, in the order of the rows of logits, once the batch has
-  /// its log-prob; not for a loss of segments.
-  virtual float slope(LogitWorker& worker, index_t i) const = 0;
-  virtual LossResult operator()(const Exec& exec, const TokenOut<float>& dlogp,
+  /// The derivatives of the loss at the valid token i, in the order of the rows of logits, once the
+  /// batch has its log-prob; not for a loss of segments.
+  virtual TokenSlopes slopes(LogitWorker& worker, index_t i) const = 0;
+  virtual LossResult operator()(const Exec& exec, const LossGradient<float>& gradient,
                                 LossWorkspace<float>& workspace) const = 0;
 };
 template <class Exec, class Loss>
@@ -137,6 +146,7 @@ class LossOfLogitsAs final : public LossOfLogits<Exec> {
   static constexpr bool reads_first =
       decltype(Loss::level)::of_segment || own_aggregates_v<std::decay_t<decltype(Loss::kl)>>;
   bool of_segment() const override { return reads_first; }
+  bool has_entropy() const override { return entropy_of(loss_).coef != 0; }
   void bind(const char* function, const TokenBatch<float>& batch,
             const Normalizer& normalizer) override {
     batch_ = &batch, normalizer_ = &normalizer;
@@ -148,9 +158,9 @@ class LossOfLogitsAs final : public LossOfLogits<Exec> {
     checked_->reserve(worker.scratch);
     worker.sequence = -1;
   }
-  float slope(LogitWorker& worker, index_t i) const override {
+  TokenSlopes slopes(LogitWorker& worker, index_t i) const override {
     if constexpr (reads_first) {
-      return (void)worker, (void)i, 0.0f;
+      return (void)worker, (void)i, TokenSlopes{};
     } else {
       const TokenLayout& layout = checked_->layout();
       const index_t sequence =
@@ -161,27 +171,43 @@ class LossOfLogitsAs final : public LossOfLogits<Exec> {
         worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
         if constexpr (TokenTerms<float, Loss>::reads_row_advantage)
           worker.row_advantage = static_cast<float>(worker.row.mean_advantage());
+        const double given = batch_->row_weights ? batch_->row_weights(sequence) : 1.0;
+        worker.entropy_scale = entropy_of(loss_).row_scale(worker.weight, given, *normalizer_);
       }
       const RowTokens<float, float> token{worker.row, i - layout(sequence).begin};
       Token<float> x;
       TokenReader<float, float>::template load<General>(x, token.row, token.first, true,
                                                         static_cast<float>(worker.row.advantage),
                                                         worker.row_advantage);
-      return token_gradient(loss_, token, x, worker.weight);
+      TokenSlopes slopes{token_gradient(loss_, token, x, worker.weight)};
+      if (worker.entropy_scale != 0) {
+        const double weight = token.has_entropy_weights()
+                                  ? entropy_weight(static_cast<double>(token.entropy_weights()))
+                                  : 1.0;
+        slopes.entropy = static_cast<float>(entropy_slope(worker.entropy_scale, weight));
+      }
+      return slopes;
     }
   }
-  LossResult operator()(const Exec& exec, const TokenOut<float>& dlogp,
+  LossResult operator()(const Exec& exec, const LossGradient<float>& gradient,
                         LossWorkspace<float>& workspace) const override {
-    return evaluate(exec, loss_, *batch_, *normalizer_, dlogp, workspace);
+    return evaluate(exec, loss_, *batch_, *normalizer_, gradient, workspace);
   }
 
  private:
   const Loss& loss_;
-  const TokenOut<float> no_gradient_{};
+  const LossGradient<float> no_gradient_{};
   const TokenBatch<float>* batch_ = nullptr;
   const Normalizer* normalizer_ = nullptr;
   std::optional<CheckedLoss<float, Loss>> checked_;
 };
+
+/// Throws if a batch has entropies of its own, for a loss with an EntropyBonus from logits.
+inline void refuse_entropies(const char* function, const TokenView<float>& entropies) {
+  if (!entropies) return;
+  contract::fail(function, "batch.entropies", "an array, for a loss with an entropy bonus",
+                 "none: the bonus reads the entropies of the logits, which get its gradient");
+}
 
 /// policy_loss_from_logits() of any loss.
 template <class Exec, class T, int Rank, class U>
@@ -200,6 +226,8 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
   check_whole(function, masked_logits);
   check_logits(function, masked_logits, Targets::OfVocabulary);
   check_written_table(function, "dlogits", dlogits, logits.logits.extent);
+  const bool has_entropy = loss.has_entropy();
+  if (has_entropy) refuse_entropies(function, batch.entropies);
   loss.bind(function, bound, normalizer);
 
   const auto dense = [&](auto& values) { return rows.dense(values); };
@@ -207,9 +235,16 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
     token_logprobs_into(
         exec, masked_logits,
         {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
-    const LossResult result = loss(exec, dense(workspace.dlogp), workspace.loss);
-    token_logprobs_backward(exec, masked_logits, {dense(workspace.dlogp), {}},
-                            dense(workspace.logsumexp), dlogits);
+    LossGradient<float> gradient = dense(workspace.dlogp);
+    TokenLogprobsGrad by_tokens{dense(workspace.dlogp), {}};
+    if (has_entropy) {
+      workspace.dentropies.resize(workspace.dlogp.size());
+      gradient.entropies = dense(workspace.dentropies);
+      by_tokens.entropy = dense(workspace.dentropies);
+    }
+    const LossResult result = loss(exec, gradient, workspace.loss);
+    token_logprobs_backward(exec, masked_logits, by_tokens, dense(workspace.logsumexp),
+                            dense(workspace.entropies), dlogits);
     return result;
   }
   const index_t workers = workers_for(exec, rows.rows(), rows.numbers());
@@ -225,10 +260,17 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
     workspace.logp[place] = valid ? static_cast<float>(logp(row)) : 0.0f;
     workspace.entropies[place] = valid ? static_cast<float>(entropy(row)) : 0.0f;
     workspace.logsumexp[place] = valid ? logsumexp(row) : 0.0;
-    const float g = valid ? loss.slope(workspace.workers[static_cast<std::size_t>(w)], i) : 0.0f;
-    if (math::is_zero(g)) return fill_row(out, rows.vocabulary(), 0.0);
+    const TokenSlopes slopes =
+        valid ? loss.slopes(workspace.workers[static_cast<std::size_t>(w)], i) : TokenSlopes{};
+    if (math::is_zero(slopes.logp) && math::is_zero(slopes.entropy))
+      return fill_row(out, rows.vocabulary(), 0.0);
     RowGradient gradient;
-    gradient.g = static_cast<double>(g), gradient.logsumexp = workspace.logsumexp[place];
+    gradient.g = static_cast<double>(slopes.logp);
+    gradient.logsumexp = workspace.logsumexp[place];
+    if (has_entropy) {
+      gradient.g_entropy = static_cast<double>(slopes.entropy);
+      gradient.entropy = static_cast<double>(workspace.entropies[place]);
+    }
     gradient.target = rows.target(i);
     gradient_row<logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(),
                                          masked_logits.temperature, gradient);
@@ -270,8 +312,8 @@ Normalizer count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& bat
 /// logits: the whole vocabulary, (B, T, V) or (N, V), with targets.
 /// batch: as for the loss, in the shape of logits.targets; its logp is not read. For logits (N, V)
 /// it is packed: rank-1 arrays and offsets. Offsets and mask may be in the logits, in the batch
-/// or in both, and a token counts where both masks let it through. Entropies (for metrics) are
-/// those of the logits unless the batch has its own.
+/// or in both, and a token counts where both masks let it through. Entropies are those of
+/// the logits unless the batch has its own, for metrics; a loss with an EntropyBonus refuses these.
 /// normalizer: `count(logits, batch)`, added over the micro-batches and ranks of the step.
 /// dlogits: as for `token_logprobs_backward`; it may be the logits themselves. A row is exactly 0
 /// where the mask is 0 or where the loss has no gradient, as at a clipped token.

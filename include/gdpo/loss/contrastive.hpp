@@ -137,7 +137,8 @@ struct ContrastiveLoss {
     constexpr const char* function = "gdpo::ContrastiveLoss";
     check(function, batch);
     const Part part{{}, {}, kl, aggregate, {}};
-    const CheckedLoss<S, Part> call(function, part, batch, normalizer, gradient);
+    const LossGradient<S> by_logp(gradient);
+    const CheckedLoss<S, Part> call(function, part, batch, normalizer, by_logp);
     const TokenLayout& layout = call.layout();
     groups.check(function, layout.rows);
 

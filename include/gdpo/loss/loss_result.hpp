@@ -7,7 +7,7 @@ namespace gdpo {
 
 /// What a loss call returns.
 ///
-/// The three losses are already divided by the counts of the step, so those of its micro-batches
+/// The losses are already divided by the counts of the step, so those of its micro-batches
 /// and ranks add up. Metrics are sums and counts. merge() combines both.
 ///
 /// Below, i is a row, t a valid token of it, W_i the row's weight (tokens/aggregate.hpp), w_it the
@@ -15,11 +15,13 @@ namespace gdpo {
 struct LossResult {
   GDPO_DATA_HOST_INLINE LossResult() = default;  // inlined for the same reason as LossMetrics'
 
-  double loss = 0;         ///< policy_loss + kl_loss; 0 for a batch without valid tokens.
+  /// policy_loss + kl_loss + entropy_loss; 0 for a batch without valid tokens.
+  double loss = 0;
   double policy_loss = 0;  ///< Sum over i, t of W_i w_it surrogate_it.
   /// Sum over i, t and the KL terms of W_i w'_it beta kl_it. A term may have factors, which are
   /// part of w' here, and an aggregate of its own, which gives its W_i (Kl).
   double kl_loss = 0;
+  double entropy_loss = 0;  ///< What an EntropyBonus adds, as a rule below 0; 0 without one.
   Normalizer normalizer;  ///< The counts that the losses were divided by.
   /// Which of these counts divided, as a gdpo::Over; -1: none of them, or it is not known.
   index_t over = -1;
@@ -58,6 +60,7 @@ inline LossResult merge(const LossResult& a, const LossResult& b) {
   LossResult r;
   r.loss = a.loss + b.loss;
   r.policy_loss = a.policy_loss + b.policy_loss, r.kl_loss = a.kl_loss + b.kl_loss;
+  r.entropy_loss = a.entropy_loss + b.entropy_loss;
   r.metrics = merge(a.metrics, b.metrics);
   detail::merge_counts(a, b, detail::seen_by(r.metrics), r);
   return r;

@@ -1,6 +1,7 @@
 #pragma once
 // PolicyLoss: a policy loss over tokens, composed of its axes.
 #include <gdpo/loss/engine/row_loss.hpp>
+#include <gdpo/loss/entropy.hpp>
 #include <gdpo/loss/shared/write_result.hpp>
 #include <gdpo/loss/surrogate.hpp>
 #include <gdpo/tokens/count.hpp>
@@ -14,6 +15,7 @@ GDPO_BEGIN_NAMESPACE
 ///
 ///     loss = sum over rows i of W_i sum over tokens t of
 ///                (f_it w_it surrogate_it + sum over KL terms k of beta_k w'_it kl_k,it)
+///            - entropy.coef (the mean of the entropies, EntropyBonus)
 ///
 /// W_i is the weight of the row (`aggregate` and `TokenBatch::row_weights`), f the product of the
 /// factors, w and w' are `TokenBatch::weights` and `kl_weights`; f, w and w' are detached. A KL
@@ -58,6 +60,7 @@ struct PolicyLoss {
   Kl kl{};                             ///< KL terms (loss/kl.hpp).
   Aggregate aggregate{};               ///< What the loss is divided by (tokens/aggregate.hpp).
   Factor factor{};                     ///< Detached factors of the surrogate (loss/factor.hpp).
+  EntropyBonus entropy{};              ///< A bonus for the entropy (loss/entropy.hpp); off.
   static constexpr Metrics metrics{};  ///< What is measured (loss/metrics.hpp).
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
@@ -67,6 +70,7 @@ struct PolicyLoss {
     field("kl", s.kl, "the distance to another policy");
     field("aggregate", s.aggregate, "what the loss is divided by");
     field("factor", s.factor, "detached factors of the surrogate");
+    field("entropy", s.entropy, "a bonus for the entropy of the policy");
   }
 
   /// Computes loss and metrics and, if `gradient` is given, dloss/dlogp of every token.
@@ -75,7 +79,7 @@ struct PolicyLoss {
   /// - `normalizer`: count(batch), summed over the micro-batches and ranks of the step.
   /// - `gradient`: has the shape of batch.logp and elements of type S, and may not overlap the
   ///   arrays of the batch. Every position is written, with exactly 0 where the mask is 0. `{}` is
-  ///   no gradient.
+  ///   no gradient, `{by_logp, by_entropies}` has that by the entropies too (LossGradient).
   /// - `workspace`: kept by the caller. After a first call of the same shape and executor, nothing
   ///   is allocated.
   ///
@@ -96,7 +100,7 @@ struct PolicyLoss {
   /// must not throw.
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normalizer& normalizer,
-                        const std::common_type_t<TokenOut<S>>& gradient,
+                        const std::common_type_t<LossGradient<S>>& gradient,
                         LossWorkspace<S>& workspace) const {
     return evaluate(exec, *this, batch, normalizer, gradient, workspace);
   }
@@ -110,13 +114,14 @@ struct PolicyLoss {
   /// in each call. Without `gradient`, only loss and metrics are computed.
   template <class S>
   LossResult operator()(const TokenBatch<S>& batch, const Normalizer& normalizer,
-                        const std::common_type_t<TokenOut<S>>& gradient = {}) const {
+                        const std::common_type_t<LossGradient<S>>& gradient = {}) const {
     LossWorkspace<S> workspace;
     return evaluate(simd, *this, batch, normalizer, gradient, workspace);
   }
 };
 
 /// Whether P is a loss: a type with the members level, surrogate, kl, aggregate, factor, metrics.
+/// A member `entropy`, an EntropyBonus, is optional.
 ///
 /// A loss of your own is called by evaluate(), and the library takes it wherever it takes a
 /// PolicyLoss.
@@ -132,9 +137,10 @@ namespace detail {
 
 template <class Metrics, class Level, class Surrogate, class Kl, class Aggregate, class Factor>
 constexpr auto compose(const Metrics&, const Level& level, const Surrogate& surrogate, const Kl& kl,
-                       const Aggregate& aggregate, const Factor& factor) {
-  return PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>{level, surrogate, kl,
-                                                                      aggregate, factor};
+                       const Aggregate& aggregate, const Factor& factor,
+                       const EntropyBonus& entropy) {
+  return PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>{
+      level, surrogate, kl, aggregate, factor, entropy};
 }
 
 /// Fails to compile if `Loss` is no loss, or if its policies do not fit; composing a PolicyLoss of
@@ -148,7 +154,8 @@ constexpr bool needs_loss() {
                 "Of a gdpo::runtime::Loss it is what std::visit gives");
   if constexpr (is_loss_v<Loss>) {
     const auto composed = [](const Loss& l) {
-      return compose(Loss::metrics, l.level, l.surrogate, l.kl, l.aggregate, l.factor);
+      return compose(Loss::metrics, l.level, l.surrogate, l.kl, l.aggregate, l.factor,
+                     entropy_of(l));
     };
     static_assert(std::is_class_v<decltype(composed(std::declval<const Loss&>()))>);
   }
@@ -160,13 +167,15 @@ constexpr bool needs_loss() {
 /// Computes any loss. Arguments, result and errors are those of PolicyLoss::operator().
 template <class Exec, class Loss, class S>
 LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch,
-                    const Normalizer& normalizer, const std::common_type_t<TokenOut<S>>& gradient,
+                    const Normalizer& normalizer,
+                    const std::common_type_t<LossGradient<S>>& gradient,
                     LossWorkspace<S>& workspace) {
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
   const detail::CheckedLoss<S, Loss> call("gdpo::PolicyLoss", loss, batch, normalizer, gradient);
   using Row = detail::RowLoss<detail::lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
-  const detail::Tally total = call.template run<Row>(exec, loss, workspace);
+  const detail::LossCall<S, Loss> rows{loss, normalizer, gradient.entropies};
+  const detail::Tally total = call.template run<Row>(exec, rows, workspace);
   Normalizer seen;
   seen.tokens = total.tokens, seen.rows = static_cast<double>(total.rows);
   seen.non_empty_rows = static_cast<double>(total.rows - total.empty_rows);
@@ -180,16 +189,16 @@ LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& bat
 template <class NewLevel, class Loss>
 constexpr auto with_level(const Loss& loss, NewLevel level = {}) {
   static_assert(detail::needs_loss<Loss>());
-  return detail::compose(Loss::metrics, level, loss.surrogate, loss.kl, loss.aggregate,
-                         loss.factor);
+  return detail::compose(Loss::metrics, level, loss.surrogate, loss.kl, loss.aggregate, loss.factor,
+                         detail::entropy_of(loss));
 }
 /// The same loss with another KL term (or `Kls`), all other settings kept:
 /// `gdpo::with_kl(loss, gdpo::Kl<gdpo::kl::K2>{0.01})`.
 template <class NewKl, class Loss>
 constexpr auto with_kl(const Loss& loss, NewKl kl = {}) {
   static_assert(detail::needs_loss<Loss>());
-  return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate,
-                         loss.factor);
+  return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate, loss.factor,
+                         detail::entropy_of(loss));
 }
 /// The same loss with another set of metrics, all settings kept:
 /// `gdpo::with_metrics<gdpo::metrics::Means>(loss)`.
@@ -197,7 +206,7 @@ template <class NewMetrics, class Loss>
 constexpr auto with_metrics(const Loss& loss) {
   static_assert(detail::needs_loss<Loss>());
   return detail::compose(NewMetrics{}, loss.level, loss.surrogate, loss.kl, loss.aggregate,
-                         loss.factor);
+                         loss.factor, detail::entropy_of(loss));
 }
 
 GDPO_END_NAMESPACE

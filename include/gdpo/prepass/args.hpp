@@ -14,6 +14,9 @@ enum class Reach {
   SurrogateAndKl,
   /// The KL terms alone, all of them. Surrogate, counts and the ratio of the segment stay.
   Kl,
+  /// The entropies of an EntropyBonus (TokenBatch::entropy_weights). Surrogate, KL terms and counts
+  /// stay.
+  Entropy,
   /// The ratio of the segment, whose log ratio gets the log of the weight added
   /// (TokenBatch::level_log_weights). Surrogate and KL terms see the ratio alone; counts stay. For
   /// levels of segments, and for weights: Importance, Gate, MeanOne and those of your own.
@@ -31,6 +34,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
                     E{"surrogate", Reach::Surrogate},
                     E{"surrogate_and_kl", Reach::SurrogateAndKl},
                     E{"kl", Reach::Kl},
+                    E{"entropy", Reach::Entropy},
                     E{"level", Reach::Level},
                     E{"mask", Reach::Mask}};
 }
@@ -53,6 +57,7 @@ struct PrepassMemory {
   std::vector<unsigned char> completion;  ///< All 1: the completion mask of a batch without masks.
   std::vector<S> weights;                 ///< The prepared weights of the surrogate.
   std::vector<S> kl_weights;              ///< The prepared weights of the KL terms.
+  std::vector<S> entropy_weights;         ///< The prepared weights of the entropies.
   std::vector<S> level_log_weights;       ///< The prepared logs of weights, with Reach::Level.
   std::vector<S> level_weights;           ///< The product of the weights with Reach::Level.
   std::vector<double> pass;               ///< Weights of the pre-pass that runs.

@@ -51,6 +51,7 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
     };
     move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
     move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);
+    move(prepared.entropy_weights, memory.entropy_weights);
     move(prepared.level_log_weights, memory.level_log_weights);
   }
   if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
@@ -99,6 +100,22 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
     };
     (weigh(passes), ...);
   }
+  if ((reaches_entropy(passes.reach) || ...)) {
+    gather(batch.entropy_weights, memory.entropy_weights);
+    prepared.entropy_weights = dense(layout, memory.entropy_weights);
+    TokenBatch<S> left = prepared;
+    left.weights = prepared.entropy_weights;  // those so far, as the pre-passes see them
+    const PrepassRows<S> rows(left, layout, memory);
+    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
+      if (!reaches_entropy(pass.reach)) return;
+      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
+      for (std::size_t k = 0; k < n; ++k) {
+        memory.entropy_weights[k] =
+            weighed(memory.entropy_weights[k], stored_weight<S>(memory.pass[k]));
+      }
+    };
+    (weigh(passes), ...);
+  }
   if ((reaches_level(passes.reach) || ...)) {
     memory.level_weights.assign(n, S(1));
     gather(batch.level_log_weights, memory.level_log_weights, 0);
@@ -124,7 +141,7 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 
 }  // namespace detail
 
-/// The batch with the decisions of its pre-passes in mask, weights, kl_weights and
+/// The batch with the decisions of its pre-passes in mask, weights, kl_weights, entropy_weights and
 /// level_log_weights.
 ///
 /// Pre-passes with Reach::Mask run first, wherever they stand among the arguments. Each of them
@@ -132,6 +149,10 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 /// arguments, on the mask that is left and the weights that those before them left. Masks and
 /// weights that the caller had set are kept: masks are combined, weights multiplied, and a weight 0
 /// of either drops the token.
+///
+/// Reach::Entropy multiplies weights into entropy_weights. Its pre-passes see these as the weights so
+/// far: TopEntropy with MeanOne behind it, both with this reach, make the mean of an EntropyBonus one
+/// over the tokens of high entropy.
 ///
 /// Reach::Level takes the product u of the weights of its pre-passes, and adds
 ///

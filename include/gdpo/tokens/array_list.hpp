@@ -40,6 +40,7 @@
 #define GDPO_TOKEN_ARRAYS(X)                                    \
   GDPO_COUNTED_INPUTS(X)                                        \
   X(kl_weights, kl_weights, none, always, Absent)               \
+  X(entropy_weights, entropy_weights, none, always, Absent)     \
   X(level_log_weights, level_log_weights, none, always, Absent) \
   X(tags, tags, tag, tags, Absent)
 

@@ -97,6 +97,9 @@ struct TokenBatch {
   TokenView<S> weights;
   /// Factor of the KL terms, like weights.
   TokenView<S> kl_weights;
+  /// Factor of the entropies in an EntropyBonus, like weights; any sign. Pre-passes with
+  /// Reach::Entropy write it.
+  TokenView<S> entropy_weights;
   /// Logs of weights of the ratio, in nats: at levels of segments the sum over the valid tokens of
   /// a segment is added to its log ratio (gdpo::level). No gradient flows through it. A number that
   /// belongs to the whole segment stands at one of its valid tokens, with 0 at the others.
@@ -107,7 +110,7 @@ struct TokenBatch {
   /// Numbers of the caller's own, for policies that read Token::tag.
   TokenView<S> tags;
 
-  /// Entropies of the tokens in nats, for metrics and prepass::TopEntropy.
+  /// Entropies of the tokens in nats, for an EntropyBonus, metrics and prepass::TopEntropy.
   TokenView<S> entropies;
   /// (B) Not 0: the completion reached the length limit. For metrics only.
   Column truncated;

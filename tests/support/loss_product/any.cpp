@@ -35,6 +35,7 @@ Outcome run_at(const Settings& s, const Data& data, const gdpo::Normalizer* norm
   loss.kl.beta = 0;
   if (!s.kl.empty()) set_term(loss.kl, s, 0);
   loss.aggregate = aggregate_of(s);
+  set_entropy(loss.entropy, s);
   return call<double>(loss, data, normalizer);
 }
 

@@ -6,7 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import mismatch, prepare
-from .._prepare import reaches_level
+from .._prepare import reaches
 
 # verl's rollout_is: the statistic of the log ratio, and what a mean of such weights is a mean of.
 _WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
@@ -127,7 +127,7 @@ def _rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[s
 
 def _refuse_level(option: str, line: str) -> None:
     """Raises ValueError for a line whose weights would be part of a ratio."""
-    if reaches_level((line,)):
+    if reaches("level", (line,)):
         raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line "
                          "without reach=level, because verl's weights multiply the loss, and its "
                          "rejections are a mask")

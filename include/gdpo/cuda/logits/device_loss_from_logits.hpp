@@ -38,14 +38,15 @@ inline index_t blocks_of(const Tuning& tuning, index_t n) {
 
 /// The numbers of a sequence that its tokens need.
 struct TokenWeight {
-  double weight;        ///< weight W_i of the sequence; 0 where that is not finite
-  float advantage;      ///< of the sequence; 0 where its tokens have advantages of their own
-  float row_advantage;  ///< mean of the advantages of its tokens
+  double weight;         ///< weight W_i of the sequence; 0 where that is not finite
+  double entropy_scale;  ///< EntropyBonus::row_scale of the sequence
+  float advantage;       ///< of the sequence; 0 where its tokens have advantages of their own
+  float row_advantage;   ///< mean of the advantages of its tokens
 };
 /// Scratch arrays of a call, with one number for each row of logits, and the scratch of the loss
 /// call.
 struct LogitsMemory {
-  float *logp, *entropies, *dlogp;
+  float *logp, *entropies, *dlogp, *dentropies;
   double* logsumexp;
   TokenWeight* weights;
   unsigned char *mask, *loss;
@@ -53,6 +54,7 @@ struct LogitsMemory {
       : logp(cursor.take<float>(rows)),
         entropies(cursor.take<float>(rows)),
         dlogp(cursor.take<float>(rows)),
+        dentropies(cursor.take<float>(rows)),
         logsumexp(cursor.take<double>(rows)),
         weights(cursor.take<TokenWeight>(rows)),
         mask(cursor.take<unsigned char>(rows)),
@@ -132,9 +134,11 @@ struct TokenWeightKernel {
       const RowSpan span = batch.span(i);
       const RowLengths counts = count_row(block, batch, span);
       const double advantage = advantage_of(batch, i);
-      TokenWeight token_weight{weight_of(loss, batch, i, counts.tokens, normalizer),
+      TokenWeight token_weight{weight_of(loss, batch, i, counts.tokens, normalizer), 0,
                                static_cast<float>(advantage), 0};
       if (math::not_finite(token_weight.weight)) token_weight.weight = 0;
+      token_weight.entropy_scale =
+          entropy_scale(loss, batch, i, counts.tokens, token_weight.weight, normalizer);
       if constexpr (Terms::reads_row_advantage) {
         token_weight.row_advantage =
             static_cast<float>(advantages_of(block, batch, span, counts.tokens, advantage).mean);
@@ -159,6 +163,18 @@ GDPO_DEVICE float token_gradient(const Loss& loss, const DeviceBatch<float>& bat
   if (!token.has_old_logp()) x.old_logp = logp;
   x.token_log_ratio = token.has_old_logp() ? x.logp - x.old_logp : 0.0f;
   return gdpo::detail::token_gradient(loss, token, x, token_weight.weight);
+}
+
+/// dloss/dentropy of one valid token.
+GDPO_DEVICE inline float entropy_gradient(const DeviceBatch<float>& batch,
+                                          const gdpo::detail::LogitPlace& place, double scale) {
+  const RowSpan span{place.row, place.begin, 1};
+  const double given =
+      batch.entropy_weights
+          ? static_cast<double>(DeviceBatch<float>::at(batch.entropy_weights, span, place.t))
+          : 1.0;
+  return static_cast<float>(
+      gdpo::detail::entropy_slope(scale, gdpo::detail::entropy_weight(given)));
 }
 
 /// What one launch reads and writes at the rows of logits, whatever the loss.
@@ -219,12 +235,19 @@ struct LogitsLossKernel {
   GDPO_DEVICE PowerLine<S> line_of(index_t i, const RowStats<S>& stats, S x_target,
                                    int target) const {
     const LogitRow row = logit_row_of(stats, rows.logits, x_target, target);
-    const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
-    rows.put(i, log_prob, gdpo::entropy(row), log_sum);
+    const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row),
+                 row_entropy = gdpo::entropy(row);
+    rows.put(i, log_prob, row_entropy, log_sum);
     const float g = token_gradient(loss, rows.batch, rows.logits.place(i),
                                    static_cast<float>(log_prob), rows.weights[i]);
     gdpo::detail::RowGradient gradient;
     gradient.g = static_cast<double>(g), gradient.logsumexp = log_sum, gradient.target = target;
+    if (rows.weights[i].entropy_scale != 0) {
+      // In float, as the loss call and the backward would pass them on.
+      gradient.g_entropy = static_cast<double>(
+          entropy_gradient(rows.batch, rows.logits.place(i), rows.weights[i].entropy_scale));
+      gradient.entropy = static_cast<double>(static_cast<float>(row_entropy));
+    }
     return PowerLine<S>(gradient, static_cast<double>(x_target), rows.logits.temperature);
   }
 };
@@ -244,8 +267,10 @@ class LossOfLogits {
   /// Writes log-probs and gradients of the rows; not for a loss of segments.
   virtual void visit(const Device& device, const gdpo::detail::TokenLayout& layout,
                      const DeviceNormalizer& normalizer, const RowsOfLogits<T, U>& rows) const = 0;
+  /// Whether the loss has a gradient by the entropies.
+  virtual bool has_entropy() const = 0;
   virtual void operator()(const Device& device, const TokenBatch<float>& batch,
-                          const DeviceNormalizer& normalizer, const TokenOut<float>& dlogp,
+                          const DeviceNormalizer& normalizer, const LossGradient<float>& gradient,
                           LossResult* result, const Scratch& scratch) const = 0;
 };
 template <class Device, class Loss, class T, class U>
@@ -273,10 +298,11 @@ class LossOfLogitsAs final : public LossOfLogits<Device, T, U> {
                     sizeof(typename Kernel::Shared) + rows.cache_bytes, Kernel{loss_, rows});
     }
   }
+  bool has_entropy() const override { return gdpo::detail::entropy_of(loss_).coef != 0; }
   void operator()(const Device& device, const TokenBatch<float>& batch,
-                  const DeviceNormalizer& normalizer, const TokenOut<float>& dlogp,
+                  const DeviceNormalizer& normalizer, const LossGradient<float>& gradient,
                   LossResult* result, const Scratch& scratch) const override {
-    evaluate(device, loss_, batch, normalizer, dlogp, result, scratch);
+    evaluate(device, loss_, batch, normalizer, gradient, result, scratch);
   }
 
  private:
@@ -349,6 +375,7 @@ void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
   gdpo::detail::check_by_row<Rank>(function, "out.dlogp", out.dlogp, shape);
   gdpo::detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, shape);
   const BoundLogits<T, Rank> bound(function, logits, batch, out, scratch);
+  if (loss.has_entropy()) gdpo::detail::refuse_entropies(function, batch.entropies);
   const auto reads = loss.check(function, bound.batch, bound.layout, normalizer);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
 
@@ -359,8 +386,14 @@ void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
   if (loss.of_segment()) {
     const auto dlogp = tokens_of(logits, bound.memory.dlogp, out.dlogp);
     token_logprobs_into(device, bound.masked_logits, {logp, entropies, logsumexp});
-    loss(device, bound.batch, normalizer, dlogp, result, bound.loss_scratch);
-    token_logprobs_backward(device, bound.masked_logits, {dlogp, {}}, logsumexp, dlogits);
+    LossGradient<float> gradient = dlogp;
+    gdpo::TokenLogprobsGrad by_tokens{dlogp, {}};
+    if (loss.has_entropy()) {
+      const auto dentropies = tokens_of(logits, bound.memory.dentropies, TokenOut<float>{});
+      gradient.entropies = dentropies, by_tokens.entropy = dentropies;
+    }
+    loss(device, bound.batch, normalizer, gradient, result, bound.loss_scratch);
+    token_logprobs_backward(device, bound.masked_logits, by_tokens, logsumexp, entropies, dlogits);
   } else {
     const DeviceLogits<T> rows(function, bound.masked_logits);
     const std::size_t row_bytes =
@@ -380,7 +413,7 @@ void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
 
 /// Bytes of Scratch that policy_loss_from_logits(device, ...) and its count_into() need.
 ///
-/// That is 37 bytes for each row of logits, and what the loss needs for the sequences: as there, a
+/// That is 49 bytes for each row of logits, and what the loss needs for the sequences: as there, a
 /// batch of fewer sequences can need more.
 /// `function`: the call that messages name.
 template <class T, int Rank>

@@ -24,7 +24,7 @@ std::size_t loss_bytes(const char* function, const TokenBatch<S>& batch) {
 /// accesses need, the tokens of each row stand side by side as S, masks as bytes.
 template <class S, class Loss>
 gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
-                                   const DeviceOut<S>& gradient) {
+                                   const DeviceOut<S>& gradient, const DeviceOut<S>& entropies) {
   const auto dense = [](const auto& tokens, StoredAs type) {
     return tokens.type == type && tokens.shape.step == 1;
   };
@@ -34,7 +34,7 @@ gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
   });
   rows.plain = rows.plain && b.advantages && !b.segments &&
                (!b.mask || dense(b.mask, StoredAs::UInt8)) &&
-               (!gradient || gradient.shape.step == 1);
+               (!gradient || gradient.shape.step == 1) && !entropies;
   return rows;
 }
 
@@ -52,7 +52,7 @@ gdpo::detail::TokenReads check_call(const char* function, const Loss& loss,
                                       batch.prepared, layout, static_cast<bool>(batch.mask));
     };
     check(loss.aggregate);
-    gdpo::detail::for_each_own_aggregate(loss.kl, check);
+    gdpo::detail::for_each_other_aggregate(loss, check);
   }
   return reads;
 }
@@ -69,7 +69,7 @@ std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch,
   return detail::loss_bytes(function, batch);
 }
 
-/// A loss call on a device: any PolicyLoss, its gradient by the log-probs, and its metrics.
+/// A loss call on a device: any PolicyLoss, its gradient, and its metrics.
 ///
 ///     loss(gdpo::cuda::On{stream}, batch, normalizer, gradient, result, scratch);
 ///
@@ -96,21 +96,24 @@ std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch,
 /// their rows shorter, and with counts of 0 on the device the weight of every row is 0.
 template <class Device, class Loss, class S>
 void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch,
-              const DeviceNormalizer& normalizer, const std::common_type_t<TokenOut<S>>& gradient,
-              LossResult* result, const Scratch& scratch) {
+              const DeviceNormalizer& normalizer,
+              const std::common_type_t<LossGradient<S>>& gradient, LossResult* result,
+              const Scratch& scratch) {
   static_assert(gdpo::detail::needs_loss<Loss>());
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   const auto reads = detail::check_call(function, loss, batch, layout, normalizer);
-  gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
+  gdpo::detail::check_written_tokens(function, "gradient", gradient.logp, layout);
+  gdpo::detail::check_written_tokens(function, "gradient.entropies", gradient.entropies, layout);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
   const detail::DeviceBatch<S> on(function, batch, layout, reads);
-  const detail::DeviceOut<S> out(function, "gradient", gradient);
+  const detail::DeviceOut<S> out(function, "gradient", gradient.logp),
+      entropies(function, "gradient.entropies", gradient.entropies);
   const auto launch_units = [&](const detail::RowUnits& units, const detail::RowThreads& threads,
                                 detail::Tally* tallies) {
     const auto launch = [&](auto shape_of_rows) {
       using Kernel = detail::LossKernel<decltype(shape_of_rows), S, Loss>;
-      const Kernel kernel{loss, on, out, normalizer, units, threads.of_team, tallies};
+      const Kernel kernel{loss, on, out, entropies, normalizer, units, threads.of_team, tallies};
       device.launch(units.count(), threads.of_block,
                     static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State),
                     kernel);
@@ -119,7 +122,7 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
     if constexpr (gdpo::detail::general_rows_v<decltype(Loss::surrogate)>) {
       launch(General{});
     } else {
-      const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out);
+      const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out, entropies);
       if (!rows.plain) {
         launch(General{});
       } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {

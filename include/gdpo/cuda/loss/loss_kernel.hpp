@@ -47,6 +47,27 @@ struct DeviceRowSum {
   GDPO_INLINE void add(const DeviceRowSum& o) { sum += o.sum, n += o.n; }
 };
 
+/// The weighted entropies of a row, and its weights of entropies that are not finite.
+struct EntropySum {
+  double sum = 0;
+  index_t bad = 0;
+  int first = INT_MAX;
+  GDPO_INLINE void note(int t) { bad += 1, first = t < first ? t : first; }
+  GDPO_INLINE void add(const EntropySum& o) {
+    sum += o.sum, bad += o.bad;
+    first = o.first < first ? o.first : first;
+  }
+};
+/// EntropyBonus::row_scale of row i, whose W_i is `weight`; 0 without a valid token.
+template <class Loss, class S>
+GDPO_DEVICE double entropy_scale(const Loss& loss, const DeviceBatch<S>& batch, index_t i,
+                                 index_t tokens, double weight,
+                                 const DeviceNormalizer& normalizer) {
+  const EntropyBonus bonus = gdpo::detail::entropy_of(loss);
+  if (bonus.coef == 0 || tokens == 0) return 0;
+  return bonus.row_scale(weight, batch.row_weights ? batch.row_weights(i) : 1.0, normalizer());
+}
+
 /// One block computes one unit of rows (compute_unit). Passes over a row:
 ///   - the mask, to count tokens;
 ///   - where the ratio is that of a segment, the sum of the log ratios of each segment, and that of
@@ -80,7 +101,7 @@ class LossKernel {
 
   Loss loss;
   DeviceBatch<S> batch;
-  DeviceOut<S> gradient;
+  DeviceOut<S> gradient, entropies;  ///< The parts of LossGradient.
   DeviceNormalizer normalizer;
   RowUnits units;
   int team_threads;  ///< RowThreads::of_team
@@ -90,11 +111,12 @@ class LossKernel {
   struct Row {
     RowSpan span{};
     int tokens = 0, completion = 0, first = 0;
-    double weight = 0;     ///< W_i, or what Parts has in its place
-    Parts parts;           ///< of the surrogate and the KL terms
-    double advantage = 0;  ///< of the row; 0 where its tokens have advantages of their own
-    Moments advantages;    ///< of the advantages of its tokens
-    C row_advantage{};     ///< mean of the advantages of its tokens
+    double weight = 0;         ///< W_i, or what Parts has in its place
+    double entropy_scale = 0;  ///< EntropyBonus::row_scale
+    Parts parts;               ///< of the surrogate and the KL terms
+    double advantage = 0;      ///< of the row; 0 where its tokens have advantages of their own
+    Moments advantages;        ///< of the advantages of its tokens
+    C row_advantage{};         ///< mean of the advantages of its tokens
     /// False where the weight is 0: the row then adds nothing to the loss and its gradient is 0,
     /// whatever stands in its arrays.
     bool counts = false;
@@ -133,6 +155,9 @@ class LossKernel {
         segment(block, state, first, next);
         first = next;
       }
+      if constexpr (!Shape::plain && gdpo::detail::has_entropy_v<Loss>) {
+        if (begun.entropy_scale != 0 || entropies) entropy_of_row(block, state);
+      }
       // Read before the barriers of finish_row: the next begin_row writes state.row again.
       row = static_cast<int>(begun.span.row) + 1;
       finish_row(block, state);
@@ -153,6 +178,7 @@ class LossKernel {
       if (math::not_finite(weight))
         gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
       Row& row = state.row;
+      row.entropy_scale = entropy_scale(loss, batch, i, counted.tokens, weight, normalizer);
       if constexpr (Terms::own_aggregates) {
         const Normalizer divisor = normalizer();
         weight =
@@ -222,6 +248,42 @@ class LossKernel {
         for (index_t t = thread; t < row.span.length; t += block.threads())
           gradient.at(first, t) = S(0);
       }
+    });
+  }
+
+  /// Adds the entropy bonus of a row, and writes its gradient.
+  template <class Block>
+  GDPO_DEVICE void entropy_of_row(Block& block, State& state) const {
+    const Row& row = state.row;
+    const RowSpan& span = row.span;
+    const double scale = row.entropy_scale;
+    const auto found = block.template reduce<EntropySum>([&](int thread) {
+      EntropySum mine;
+      for (int t = thread; t < span.length; t += block.threads()) {
+        double weight = scale != 0 && batch.valid(span, t) ? 1.0 : 0.0;
+        if (weight != 0 && batch.entropy_weights) {
+          const auto given =
+              static_cast<double>(DeviceBatch<S>::at(batch.entropy_weights, span, t));
+          if (math::not_finite(given)) mine.note(t);
+          weight = gdpo::detail::entropy_weight(given);
+        }
+        if (entropies) {
+          entropies.at(entropies.first(span.row, span.begin), t) =
+              static_cast<S>(gdpo::detail::entropy_slope(scale, weight));
+        }
+        if (weight != 0) {
+          const auto entropy = static_cast<double>(DeviceBatch<S>::at(batch.entropies, span, t));
+          mine.sum += math::mul(weight, entropy);
+        }
+      }
+      return mine;
+    });
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      if (scale != 0) state.tally.entropy_loss += math::mul(-scale, found.sum);
+      if (found.bad == 0) return;
+      NonFinite& weights = state.tally.non_finite.weights;
+      weights = merge(weights, NonFinite{found.bad, span.row, found.first});
     });
   }
 

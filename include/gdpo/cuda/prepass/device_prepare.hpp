@@ -46,7 +46,7 @@ struct PrepassArrays {
   PrepassFindings* findings;
   unsigned char* masks[2];  ///< The prepared mask, and the mask that pre-passes read meanwhile.
   unsigned char* completion;
-  S *weights, *kl_weights, *level_log_weights, *level_weights;
+  S *weights, *kl_weights, *entropy_weights, *level_log_weights, *level_weights;
   double* values;  ///< By position; or keys.
   unsigned char* of_rows;
   double *statistics, *advantages;  ///< Of rows.
@@ -63,6 +63,7 @@ struct PrepassArrays {
         completion(cursor.take<unsigned char>(tokens)),
         weights(cursor.take<S>(tokens)),
         kl_weights(cursor.take<S>(tokens)),
+        entropy_weights(cursor.take<S>(tokens)),
         level_log_weights(cursor.take<S>(tokens)),
         level_weights(cursor.take<S>(tokens)),
         values(cursor.take<double>(tokens)),
@@ -339,6 +340,7 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
   const bool of_mask = reaches([](Reach reach) { return reach == Reach::Mask; }),
              of_surrogate = reaches([](Reach r) { return gdpo::detail::reaches_surrogate(r); }),
              of_kl = reaches([](Reach r) { return gdpo::detail::reaches_kl(r); }),
+             of_entropy = reaches([](Reach r) { return gdpo::detail::reaches_entropy(r); }),
              of_level = reaches([](Reach r) { return gdpo::detail::reaches_level(r); });
   // An array of an earlier prepare() with another memory is copied to this one, because only the
   // uses of this one are checked. The mask is written beside the one that pre-passes read.
@@ -349,6 +351,8 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
     copies.completion = arrays.completion;
   if (of_surrogate || (moves && batch.weights)) copies.weights = arrays.weights;
   if (of_kl || (moves && batch.kl_weights)) copies.kl_weights = arrays.kl_weights;
+  if (of_entropy || (moves && batch.entropy_weights))
+    copies.entropy_weights = arrays.entropy_weights;
   if (of_level || (moves && batch.level_log_weights))
     copies.level_log_weights = arrays.level_log_weights;
   if (of_level) copies.level_weights = arrays.level_weights;
@@ -358,6 +362,7 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
   if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
   use(prepared.mask, copies.mask), use(prepared.completion_mask, copies.completion);
   use(prepared.weights, copies.weights), use(prepared.kl_weights, copies.kl_weights);
+  use(prepared.entropy_weights, copies.entropy_weights);
   use(prepared.level_log_weights, copies.level_log_weights);
   if (of_mask) ++prepared.prepared.mask_changes;
 
@@ -384,7 +389,7 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
     if (pass.reach == Reach::Mask) run(pass, given, {copies.mask, nullptr, nullptr});
   };
   if (has_tokens) (remove(passes), ...);
-  if (!has_tokens || (!of_surrogate && !of_kl && !of_level)) return prepared;
+  if (!has_tokens || (!of_surrogate && !of_kl && !of_entropy && !of_level)) return prepared;
   const DeviceBatch<S> left(function, prepared, layout, reads);
   [[maybe_unused]] const auto weigh = [&](const auto& pass) {
     const bool to_surrogate = gdpo::detail::reaches_surrogate(pass.reach),
@@ -394,6 +399,16 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
           {nullptr, to_surrogate ? arrays.weights : nullptr, to_kl ? arrays.kl_weights : nullptr});
   };
   (weigh(passes), ...);
+  if (of_entropy) {
+    TokenBatch<S> weighed_entropy = prepared;
+    weighed_entropy.weights = prepared.entropy_weights;  // those so far
+    const DeviceBatch<S> of_bonus(function, weighed_entropy, layout, reads);
+    [[maybe_unused]] const auto weigh_entropy = [&](const auto& pass) {
+      if (gdpo::detail::reaches_entropy(pass.reach))
+        run(pass, of_bonus, {nullptr, arrays.entropy_weights, nullptr});
+    };
+    (weigh_entropy(passes), ...);
+  }
   if (!of_level) return prepared;
   TokenBatch<S> weighed_level = prepared;
   weighed_level.weights = gdpo::detail::dense(layout, arrays.level_weights);
@@ -417,8 +432,8 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
 
 }  // namespace detail
 
-/// Bytes of the PrepassMemory that prepare(device, batch, ...) needs, whatever the pre-passes: 27
-/// for each token of a batch of float or 43 of double, 56 for each row, and 280 KB.
+/// Bytes of the PrepassMemory that prepare(device, batch, ...) needs, whatever the pre-passes: 31
+/// for each token of a batch of float or 51 of double, 56 for each row, and 280 KB.
 ///
 /// The shape of the batch decides; arrays are not read. A batch that is smaller in both needs no
 /// more. `function`: the call that messages name.

@@ -12,10 +12,11 @@ namespace detail {
 template <class S>
 struct CopyArrays {
   unsigned char *mask = nullptr, *completion = nullptr;
-  S *weights = nullptr, *kl_weights = nullptr, *level_log_weights = nullptr,
-    *level_weights = nullptr;
+  S *weights = nullptr, *kl_weights = nullptr, *entropy_weights = nullptr,
+    *level_log_weights = nullptr, *level_weights = nullptr;
   bool any() const {
-    return mask || completion || weights || kl_weights || level_log_weights || level_weights;
+    return mask || completion || weights || kl_weights || entropy_weights || level_log_weights ||
+           level_weights;
   }
   GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
     const index_t k = span.begin + t;
@@ -23,6 +24,7 @@ struct CopyArrays {
     if (completion) completion[k] = one_or(batch.completion_mask, span, t) != 0;
     if (weights) weights[k] = one_or(batch.weights, span, t);
     if (kl_weights) kl_weights[k] = one_or(batch.kl_weights, span, t);
+    if (entropy_weights) entropy_weights[k] = one_or(batch.entropy_weights, span, t);
     if (level_log_weights) {
       level_log_weights[k] =
           batch.level_log_weights ? one_or(batch.level_log_weights, span, t) : S(0);

@@ -1,6 +1,7 @@
 #pragma once
 // The policy loss of one row on the host: the loops over its tokens, and what it adds to the tally.
 #include <gdpo/core/exec.hpp>
+#include <gdpo/loss/engine/entropy_rows.hpp>
 #include <gdpo/loss/shared/checked_loss.hpp>
 #include <gdpo/loss/shared/positive_logp.hpp>
 #include <gdpo/loss/shared/token_reader.hpp>
@@ -84,6 +85,10 @@ class RowLoss {
         factors_(loss.factor),
         batch_(batch),
         tally_(tally) {}
+  RowLoss(const LossCall<S, Loss>& call, const TokenBatch<S>& batch, Tally& tally)
+      : RowLoss(call.loss, batch, tally) {
+    entropies_ = {entropy_of(call.loss), call.normalizer, call.entropies};
+  }
   ~RowLoss() {
     if constexpr (Metrics::everything) ranges_.add_to(tally_);
   }
@@ -125,7 +130,7 @@ class RowLoss {
     }
     return sums;
   }
-  /// Adds the metrics of a row.
+  /// Adds the metrics of a row, and its entropy bonus.
   void add(const RowSpan& span, const WeighedRow<S>& weighed, const RowSums& sums,
            RowMemory<S>& memory) {
     const TokenRow<S>& row = weighed.row;
@@ -140,6 +145,10 @@ class RowLoss {
     tally_.add(sums, tokens, completion,
                batch_.truncated ? batch_.truncated(span.row) : math::nan(),
                positive_logp(row, tokens), Metrics::means);
+    if (entropies_.on()) {
+      tally_.entropy_loss += entropies_.row(span, weighed, parts_.surrogate(), batch_.row_weights,
+                                            tally_.non_finite.weights);
+    }
   }
   /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share.
   SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
@@ -475,6 +484,7 @@ class RowLoss {
   C row_advantage_{};
   typename Terms::Parts parts_;
   Ranges ranges_;
+  EntropyRows<S> entropies_;
 };
 
 }  // namespace detail

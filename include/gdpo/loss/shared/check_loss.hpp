@@ -1,11 +1,21 @@
 #pragma once
 // The checks of a policy loss: its settings, and that the batch has the arrays that they need.
+#include <gdpo/loss/entropy.hpp>
 #include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/kl.hpp>
 #include <gdpo/tokens/check_counts.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
+
+/// Calls f with each aggregate that divides a part of the loss, besides the loss's: those of KL terms
+/// that are on and have their own, and the mean over tokens of an EntropyBonus.
+template <class Loss, class F>
+GDPO_HOST_INLINE void for_each_other_aggregate(const Loss& loss, const F& f) {
+  for_each_own_aggregate(loss.kl, f);
+  const EntropyBonus entropy = entropy_of(loss);
+  if (entropy.coef != 0 && entropy.mean == EntropyMean::Tokens) f(aggregate::token_mean());
+}
 
 /// Checks that the settings of a loss are in range.
 template <class Loss>
@@ -15,6 +25,7 @@ void check_settings(const char* function, const Loss& loss) {
   check_fields(function, "aggregate", loss.aggregate);
   check_fields(function, "factor", loss.factor);
   for_each_kl(loss.kl, [&](const auto& kl) { check_fields(function, "kl", kl); });
+  check_fields(function, "entropy", entropy_of(loss));
 }
 
 /// Adds the arrays that a policy declares that it reads; of several, those of the chosen one.
@@ -69,6 +80,8 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
        "the sampling policy's log-probs, which this loss reads");
   need(reads.teacher, batch.teacher_logp, "batch.teacher_logp",
        "the teacher's log-probs, which this loss reads");
+  need(entropy_of(loss).coef != 0, batch.entropies, "batch.entropies",
+       "the entropies of the tokens, which the bonus reads (entropy.coef is not 0)");
   need(reads.tags, batch.tags, "batch.tags", "one tag a token, which this loss reads");
   if (!batch.advantages && !batch.token_advantages && adds_nothing(loss.surrogate)) return reads;
   if (!batch.advantages == !batch.token_advantages) {

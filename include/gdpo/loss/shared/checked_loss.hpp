@@ -12,12 +12,12 @@ using LossWorkspace = TokenWorkspace<S, detail::Tally>;
 
 namespace detail {
 
-/// Checks the counts that the KL terms' own aggregates divide by, as RowDriver checks that of the
-/// loss's.
+/// Checks the counts that other aggregates than the loss's divide by, as RowDriver checks that of
+/// the loss's.
 template <class S, class Loss>
 void check_own_counts(const char* function, const Loss& loss, const TokenBatch<S>& batch,
                       const TokenLayout& layout, const Normalizer& normalizer) {
-  for_each_own_aggregate(loss.kl, [&](const auto& own) {
+  for_each_other_aggregate(loss, [&](const auto& own) {
     check_step_counts(function, over_of(own), normalizer, batch.prepared, layout,
                       static_cast<bool>(batch.mask));
     const char* nothing = divides_by_nothing(own, normalizer);
@@ -30,9 +30,17 @@ template <class Loss>
 void check_all_seen(const char* function, const Loss& loss, index_t over, const Normalizer& n,
                     const Normalizer& seen) {
   check_seen(function, over, n, seen);
-  for_each_own_aggregate(loss.kl,
-                         [&](const auto& own) { check_seen(function, over_of(own), n, seen); });
+  for_each_other_aggregate(loss,
+                           [&](const auto& own) { check_seen(function, over_of(own), n, seen); });
 }
+
+/// What the rows of a call of a policy loss need besides their batch.
+template <class S, class Loss>
+struct LossCall {
+  const Loss& loss;
+  const Normalizer& normalizer;
+  const TokenOut<S>& entropies;  ///< LossGradient::entropies.
+};
 
 /// A call of a policy loss whose arguments the constructor checks.
 template <class S, class Loss>
@@ -41,15 +49,21 @@ class CheckedLoss : public RowDriver<S, std::remove_const_t<decltype(Loss::aggre
 
  public:
   CheckedLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
-              const Normalizer& normalizer, const TokenOut<S>& gradient)
+              const Normalizer& normalizer, const LossGradient<S>& gradient)
       : CheckedLoss(function, loss, batch, layout_of(function, batch, NeedsLogp::Yes), normalizer,
                     gradient) {}
 
+  /// The call refers to its gradient.
+  CheckedLoss(const char*, const Loss&, const TokenBatch<S>&, const Normalizer&,
+              const LossGradient<S>&&) = delete;
+
  private:
   CheckedLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
-              const TokenLayout& layout, const Normalizer& normalizer, const TokenOut<S>& gradient)
+              const TokenLayout& layout, const Normalizer& normalizer,
+              const LossGradient<S>& gradient)
       : Driver(function, loss.aggregate, batch, layout, check_loss(function, loss, batch, layout),
-               normalizer, gradient) {
+               normalizer, gradient.logp) {
+    check_written_tokens(function, "gradient.entropies", gradient.entropies, layout);
     check_own_counts(function, loss, batch, layout, normalizer);
   }
 };

@@ -81,7 +81,7 @@ struct RowSums {
 /// indexed by the place of the metric: `sum` is over tokens; `row_sum`, `row_min` and `row_max` are
 /// over the means of rows, where a row without tokens has means of 0.
 struct Tally {
-  double policy_loss = 0, kl_loss = 0;
+  double policy_loss = 0, kl_loss = 0, entropy_loss = 0;
   double sum[quantities] = {}, row_sum[quantities] = {}, row_min[quantities], row_max[quantities];
   double min[measured], max[measured];  ///< Ranges over tokens.
   double tokens = 0;
@@ -147,7 +147,7 @@ struct Tally {
       if (q < measured)
         min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     } else if (part == quantities) {
-      policy_loss += o.policy_loss, kl_loss += o.kl_loss;
+      policy_loss += o.policy_loss, kl_loss += o.kl_loss, entropy_loss += o.entropy_loss;
       tokens += o.tokens;
       rows += o.rows, empty_rows += o.empty_rows, degenerate_rows += o.degenerate_rows;
     } else if (part == quantities + 1) {

@@ -110,7 +110,8 @@ GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normalize
                               const ResultTraits& traits) {
   r.policy_loss = total.policy_loss;
   r.kl_loss = total.kl_loss;
-  r.loss = total.policy_loss + total.kl_loss;
+  r.entropy_loss = total.entropy_loss;
+  r.loss = total.policy_loss + total.kl_loss + total.entropy_loss;
   r.normalizer = normalizer;
   r.over = traits.over;
   LossMetrics& m = r.metrics;

@@ -16,6 +16,8 @@ constexpr bool reaches_kl(Reach reach) {
   return reach == Reach::Kl || reach == Reach::SurrogateAndKl;
 }
 
+/// Whether it writes TokenBatch::entropy_weights.
+constexpr bool reaches_entropy(Reach reach) { return reach == Reach::Entropy; }
 /// Whether it writes TokenBatch::level_log_weights.
 constexpr bool reaches_level(Reach reach) { return reach == Reach::Level; }
 

@@ -30,8 +30,9 @@ struct TorchBatch {
   at::Tensor row_weights;       ///< (B) Factor of the row's weight.
   at::Tensor weights;           ///< (tokens) Factor of the surrogate.
   at::Tensor kl_weights;        ///< (tokens) Factor of the KL terms.
+  at::Tensor entropy_weights;   ///< (tokens) Factor of the entropies in an EntropyBonus.
   at::Tensor tags;              ///< (tokens) For policies that read Token::tag.
-  at::Tensor entropies;         ///< (tokens) In nats, for metrics and pre-passes.
+  at::Tensor entropies;         ///< (tokens) In nats, for an EntropyBonus, metrics, pre-passes.
   at::Tensor truncated;         ///< (B) Not 0: the completion reached the length limit.
   at::Tensor completion_mask;   ///< (tokens) Not 0: the token counts towards its length.
   /// (tokens) Logs of weights of the ratio, at levels of segments.

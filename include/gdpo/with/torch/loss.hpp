@@ -21,11 +21,13 @@ namespace detail {
 
 /// A function of autograd whose value and gradient were computed outside of it.
 struct TorchGradient : torch::autograd::Function<TorchGradient> {
-  /// The value. The first tensor is what it is a function of, and `gradient` the gradient by it.
+  /// The value. The first two tensors are what it is a function of, the next two the gradients by
+  /// them; each of these may be undefined.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor&,
-                            const at::Tensor& gradient, double value, at::ScalarType dtype,
+                            const at::Tensor&, const at::Tensor& gradient,
+                            const at::Tensor& second_gradient, double value, at::ScalarType dtype,
                             const char* function) {
-    context->save_for_backward({gradient});
+    context->save_for_backward({gradient, second_gradient});
     context->saved_data["function"] = std::string(function);
     return at::scalar_tensor(value, dtype);
   }
@@ -37,14 +39,16 @@ struct TorchGradient : torch::autograd::Function<TorchGradient> {
       contract::fail(context->saved_data["function"].toStringRef().c_str(), "create_graph", "true",
                      "false, because the loss has a first derivative only");
     }
-    at::Tensor gradient = context->get_saved_variables()[0];
+    torch::autograd::variable_list gradients = context->get_saved_variables();
     const double factor = outer[0].item<double>();
-    // The factor of a scaled loss may be beyond the range of half, so the product is of float.
-    if (!(factor == 1)) {
+    for (at::Tensor& gradient : gradients) {
+      // The factor of a scaled loss may be beyond the range of half, so the product is of float.
+      if (!gradient.defined() || factor == 1) continue;
       if (gradient.element_size() < 4) gradient = gradient.to(at::kFloat);
       gradient = gradient.mul(outer[0].to(gradient.scalar_type()));
     }
-    return {gradient, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    gradients.resize(7);  // none by the other arguments
+    return gradients;
   }
 };
 
@@ -52,29 +56,39 @@ struct TorchGradient : torch::autograd::Function<TorchGradient> {
 inline bool wants_gradient(const at::Tensor& argument) {
   return argument.requires_grad() && at::GradMode::is_enabled();
 }
-/// The loss as a tensor. `gradient`: by `argument`; undefined: none is wanted.
+/// The loss as a tensor. `gradient`: by `argument`; undefined: none is wanted. The second pair
+/// likewise.
 inline at::Tensor torch_value(const char* function, const at::Tensor& argument,
-                              const at::Tensor& gradient, double value, at::ScalarType dtype) {
-  if (!gradient.defined()) return at::scalar_tensor(value, dtype);
-  return TorchGradient::apply(argument, gradient, value, dtype, function);
+                              const at::Tensor& gradient, double value, at::ScalarType dtype,
+                              const at::Tensor& second_argument = {},
+                              const at::Tensor& second_gradient = {}) {
+  if (!gradient.defined() && !second_gradient.defined()) return at::scalar_tensor(value, dtype);
+  return TorchGradient::apply(argument, second_argument, gradient, second_gradient, value, dtype,
+                              function);
 }
 
 template <class Exec, class Loss, class S>
 TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const at::Tensor& logp,
                      const TokenBatch<S>& batch, const Normalizer& normalizer,
-                     LossWorkspace<S>& workspace) {
+                     LossWorkspace<S>& workspace, const at::Tensor& entropies = {}) {
   constexpr const char* function = "gdpo::torch_loss";
   TokenBatch<S> bound = batch;
   bound.logp = torch_tokens<S>(function, name, logp);
-  at::Tensor gradient;
-  TokenOut<S> out;
-  if (logp.defined() && wants_gradient(logp)) {
-    gradient = at::empty(logp.sizes(), torch_dtype<S>());
-    out = tokens_out<S>(torch_info(function, "gradient", gradient));
-  }
+  LossGradient<S> out;
+  const auto new_gradient = [&](const at::Tensor& argument, TokenOut<S>& tokens) {
+    if (!argument.defined() || !wants_gradient(argument)) return at::Tensor();
+    const at::Tensor gradient = at::empty(argument.sizes(), torch_dtype<S>());
+    tokens = tokens_out<S>(torch_info(function, "gradient", gradient));
+    return gradient;
+  };
+  const bool has_entropy = entropy_of(loss).coef != 0;
+  const at::Tensor gradient = new_gradient(logp, out.logp),
+                   by_entropies =
+                       has_entropy ? new_gradient(entropies, out.entropies) : at::Tensor();
   TorchLoss r;
   r.result = evaluate(exec, loss, bound, normalizer, out, workspace);
-  r.loss = torch_value(function, logp, gradient, r.result.loss, torch_dtype<S>());
+  r.loss = torch_value(function, logp, gradient, r.result.loss, torch_dtype<S>(), entropies,
+                       by_entropies);
   return r;
 }
 
@@ -89,7 +103,8 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
 ///
 /// exec, loss and normalizer: as in gdpo/loss.hpp. Value and gradient are computed in one pass over
 /// the tokens, now; backward multiplies. Where autograd is off, or `logp` needs no gradient, none
-/// is computed. There is no gradient by any other tensor.
+/// is computed. A loss with an EntropyBonus has a gradient by `batch.entropies` too, where these need
+/// one; there is no gradient by any other tensor.
 ///
 /// The loss and its gradient are computed in double if `logp` is of double, else in float; the
 /// gradient is rounded to the dtype of `logp` after it is multiplied.
@@ -102,7 +117,8 @@ TorchLoss torch_loss(const Exec& exec, const Loss& loss, const TorchBatch& batch
                      const Normalizer& normalizer) {
   constexpr const char* function = "gdpo::torch_loss";
   const auto run = [&](auto workspace, auto bound) {
-    return detail::torch_loss("batch.logp", exec, loss, batch.logp, bound, normalizer, workspace);
+    return detail::torch_loss("batch.logp", exec, loss, batch.logp, bound, normalizer, workspace,
+                              batch.entropies);
   };
   if (batch.logp.defined() && batch.logp.scalar_type() == at::kDouble)
     return run(LossWorkspace<double>{}, detail::token_batch<double>(function, batch));

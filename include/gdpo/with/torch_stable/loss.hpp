@@ -51,15 +51,33 @@ template <class S>
 Tensor new_gradient(const Call& call, const Tensor& logp, bool wanted) {
   return wanted ? new_like(call, logp, 0, scalar_type<S>) : new_tensor(call, {0}, scalar_type<S>);
 }
+/// New tensors for the gradients of a loss, each in the shape of logp or empty.
+template <class S>
+struct NewGradients {
+  Tensor by_logp, by_entropies;
+  NewGradients(const Call& call, const Tensor& logp, bool logp_wanted, bool entropies_wanted)
+      : by_logp(new_gradient<S>(call, logp, logp_wanted)),
+        by_entropies(new_gradient<S>(call, logp, entropies_wanted)),
+        wanted_{logp_wanted, entropies_wanted} {}
+  LossGradient<S> out() const {
+    const auto tokens = [](const Tensor& t, bool wanted) {
+      return wanted ? tokens_out<S>(t) : TokenOut<S>{};
+    };
+    return {tokens(by_logp, wanted_[0]), tokens(by_entropies, wanted_[1])};
+  }
+
+ private:
+  bool wanted_[2];
+};
 
 template <class S>
-std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::string& line,
-                                           const Tensor& counts, bool with_gradient,
-                                           GDPO_TORCH_PARAMETERS) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> loss_of(const char* function, const std::string& line,
+                                                   const Tensor& counts, bool with_gradient,
+                                                   bool by_entropies, GDPO_TORCH_PARAMETERS) {
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
   const Normalizer normalizer = counts_of(function, counts);
-  const Tensor gradient = new_gradient<S>(function, *logp, with_gradient);
-  const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
+  const NewGradients<S> gradients(function, *logp, with_gradient, by_entropies);
+  const LossGradient<S> out = gradients.out();
   thread_local LossWorkspace<S> workspace;
   const LossResult result = std::visit(
       [&](const auto& loss) {
@@ -69,20 +87,20 @@ std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::stri
       configured(line));
   Tensor loss = new_tensor(function, {}, scalar_type<S>);
   *static_cast<S*>(loss.mutable_data_ptr()) = static_cast<S>(result.loss);
-  return {loss, gradient, numbers_of(result)};
+  return {loss, gradients.by_logp, gradients.by_entropies, numbers_of(result)};
 }
 
 }  // namespace detail
 
 /// What an operator of this name declares: the arrays are those of a TokenBatch.
 inline constexpr const char* policy_loss_schema =
-    "policy_loss(str loss, Tensor counts, bool gradient, " GDPO_TORCH_SCHEMA
-    ") -> (Tensor, Tensor, Tensor)";
+    "policy_loss(str loss, Tensor counts, bool gradient, bool by_entropies, " GDPO_TORCH_SCHEMA
+    ") -> (Tensor, Tensor, Tensor, Tensor)";
 /// The same under a name of its own, for functions in Python that give it a derivative themselves:
 /// one that is registered with the dispatcher costs more than the loss of a small batch.
 inline constexpr const char* policy_loss_forward_schema =
-    "policy_loss_forward(str loss, Tensor counts, bool gradient, " GDPO_TORCH_SCHEMA
-    ") -> (Tensor, Tensor, Tensor)";
+    "policy_loss_forward(str loss, Tensor counts, bool gradient, bool "
+    "by_entropies, " GDPO_TORCH_SCHEMA ") -> (Tensor, Tensor, Tensor, Tensor)";
 /// A policy loss with its gradient and metrics (loss/policy_loss.hpp).
 ///
 /// `loss`: the line of runtime::configured_loss. `counts`: (4) float64, the counts of the step as
@@ -91,19 +109,21 @@ inline constexpr const char* policy_loss_forward_schema =
 /// float64, else in float32, to which bfloat16 and float16 are converted row by row.
 ///
 /// Returns the loss, a scalar; dloss/dlogp in the shape of `logp`, or without `gradient` an empty
-/// tensor, both in the type that numbers are computed in; and the numbers of the LossResult, whose
+/// tensor; dloss/dentropies likewise where `by_entropies`, all in the type that numbers are computed in; and the numbers of the LossResult, whose
 /// names are those of `result_names`. Metrics are metrics::Means.
 ///
 /// Errors: those of PolicyLoss, and `invalid_input` for tensors of other types, ranks or devices.
-inline std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, const Tensor& counts,
-                                                      bool gradient, GDPO_TORCH_PARAMETERS) {
+inline std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss(const std::string& loss,
+                                                              const Tensor& counts, bool gradient,
+                                                              bool by_entropies,
+                                                              GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::policy_loss";
   if (!logp) {
     contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
   }
   const auto compute =
       logp->scalar_type() == ScalarType::Double ? detail::loss_of<double> : detail::loss_of<float>;
-  return compute(function, loss, counts, gradient, GDPO_TORCH_NAMES);
+  return compute(function, loss, counts, gradient, by_entropies, GDPO_TORCH_NAMES);
 }
 
 /// What an operator of this name declares.

@@ -39,8 +39,9 @@ struct AnyPrepass {
   }
 };
 
-/// What the operator returns: mask, weights, kl_weights, level_log_weights and the threshold.
-using Decisions = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+/// What the operator returns: mask, weights, kl_weights, entropy_weights, level_log_weights and the
+/// threshold.
+using Decisions = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 /// The columns that pre-passes have as members.
 struct PrepassColumns {
@@ -164,9 +165,12 @@ Decisions prepare_of(const std::vector<std::string>& passes, const Array& degene
   *data_of(entropy) = threshold;
   const S* number = nullptr;
   const unsigned char* byte = nullptr;
-  return {dense(prepared.mask, ScalarType::Byte, byte), dense(prepared.weights, type, number),
+  return {dense(prepared.mask, ScalarType::Byte, byte),
+          dense(prepared.weights, type, number),
           dense(prepared.kl_weights, type, number),
-          dense(prepared.level_log_weights, type, number, 0), entropy};
+          dense(prepared.entropy_weights, type, number),
+          dense(prepared.level_log_weights, type, number, 0),
+          entropy};
 }
 
 }  // namespace detail
@@ -174,7 +178,7 @@ Decisions prepare_of(const std::vector<std::string>& passes, const Array& degene
 /// What an operator of this name declares.
 inline constexpr const char* prepare_schema =
     "prepare(str[] passes, Tensor? degenerate=None, Tensor? groups=None, " GDPO_TORCH_SCHEMA
-    ") -> (Tensor, Tensor, Tensor, Tensor, Tensor)";
+    ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
 /// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
 /// of the loss.
 ///
@@ -184,8 +188,8 @@ inline constexpr const char* prepare_schema =
 /// groups, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other arguments are
 /// the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///
-/// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate and KL terms,
-/// 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked tokens, and
+/// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate, KL terms and
+/// entropies, 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked tokens, and
 /// everywhere if none has reach=level (a loss at level::Token refuses them, also zeros); and the
 /// entropy threshold, infinite if "top_entropy" is not among them. Errors: those of gdpo::prepare,
 /// and `invalid_input` for unknown names.

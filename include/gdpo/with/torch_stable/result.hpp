@@ -69,6 +69,7 @@ GDPO_CALLS_ANY
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, LossResult>, int> = 0>
 GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   f("", "loss", r.loss), f("", "policy_loss", r.policy_loss), f("", "kl_loss", r.kl_loss);
+  f("", "entropy_loss", r.entropy_loss);
   auto& n = r.normalizer;
   f("normalizer", ".tokens", n.tokens), f("normalizer", ".rows", n.rows);
   f("normalizer", ".non_empty_rows", n.non_empty_rows), f("normalizer", ".given", n.given);

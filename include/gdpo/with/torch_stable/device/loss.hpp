@@ -73,14 +73,16 @@ std::tuple<Tensor, Tensor> device_loss(const Call& call, const Device& device, c
 }
 
 template <class Queue, class S>
-std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const std::string& line,
-                                                  const Tensor& counts, bool with_gradient,
-                                                  GDPO_TORCH_PARAMETERS) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_of(const char* function,
+                                                          const std::string& line,
+                                                          const Tensor& counts, bool with_gradient,
+                                                          bool by_entropies,
+                                                          GDPO_TORCH_PARAMETERS) {
   const Call call = call_on(function, *logp);
   const Queue queue(call);
   const TokenBatch<S> batch = batch_of<S>(call, GDPO_TORCH_NAMES);
-  const Tensor gradient = new_gradient<S>(call, *logp, with_gradient);
-  const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
+  const NewGradients<S> gradients(call, *logp, with_gradient, by_entropies);
+  const LossGradient<S> out = gradients.out();
   const runtime::Loss& named = configured(line);
   const auto launch = [&](const auto& normalizer, LossResult* result,
                           const cuda::Scratch& scratch) {
@@ -92,7 +94,7 @@ std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const st
   };
   const auto [value, numbers] = device_loss<S>(
       call, queue.on(), counts, cuda::detail::loss_bytes("gdpo::PolicyLoss", batch), launch);
-  return {value, gradient, numbers};
+  return {value, gradients.by_logp, gradients.by_entropies, numbers};
 }
 
 }  // namespace detail
@@ -125,8 +127,9 @@ Tensor count(GDPO_TORCH_PARAMETERS) {
 
 /// torch_stable::policy_loss. `counts` may be on the CPU; then they are checked.
 template <class Queue>
-std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, const Tensor& counts,
-                                               bool gradient, GDPO_TORCH_PARAMETERS) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss(const std::string& loss,
+                                                       const Tensor& counts, bool gradient,
+                                                       bool by_entropies, GDPO_TORCH_PARAMETERS) {
   constexpr const char* function = "gdpo::policy_loss";
   if (!logp) {
     contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
@@ -134,7 +137,7 @@ std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, const Te
   const auto compute = logp->scalar_type() == ScalarType::Double
                            ? detail::device_loss_of<Queue, double>
                            : detail::device_loss_of<Queue, float>;
-  return compute(function, loss, counts, gradient, GDPO_TORCH_NAMES);
+  return compute(function, loss, counts, gradient, by_entropies, GDPO_TORCH_NAMES);
 }
 
 /// Registers the operators above.

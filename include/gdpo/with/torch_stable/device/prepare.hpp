@@ -14,7 +14,7 @@ namespace detail {
 template <class S>
 struct WriteDecision {
   unsigned char* mask;
-  S *weights, *kl_weights, *level_log_weights;
+  S *weights, *kl_weights, *entropy_weights, *level_log_weights;
   GDPO_INLINE void operator()(const cuda::detail::DeviceBatch<S>& batch,
                               const gdpo::detail::RowSpan& span, index_t t) const {
     const index_t k = span.begin + t;
@@ -22,6 +22,8 @@ struct WriteDecision {
     mask[k] = valid;
     weights[k] = valid && batch.weights ? batch.at(batch.weights, span, t) : S(1);
     kl_weights[k] = valid && batch.kl_weights ? batch.at(batch.kl_weights, span, t) : S(1);
+    entropy_weights[k] =
+        valid && batch.entropy_weights ? batch.at(batch.entropy_weights, span, t) : S(1);
     level_log_weights[k] =
         valid && batch.level_log_weights ? batch.at(batch.level_log_weights, span, t) : S(0);
   }
@@ -56,6 +58,7 @@ Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>&
   const Tensor to_mask = new_tensor(call, size, ScalarType::Byte),
                to_weights = new_tensor(call, size, scalar_type<S>),
                to_kl_weights = new_tensor(call, size, scalar_type<S>),
+               to_entropy = new_tensor(call, size, scalar_type<S>),
                to_level = new_tensor(call, size, scalar_type<S>),
                threshold = new_tensor(call, {}, ScalarType::Double);
   if (layout.tokens > 0) {
@@ -66,10 +69,11 @@ Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>&
         WriteDecision<S>{static_cast<unsigned char*>(to_mask.mutable_data_ptr()),
                          static_cast<S*>(to_weights.mutable_data_ptr()),
                          static_cast<S*>(to_kl_weights.mutable_data_ptr()),
+                         static_cast<S*>(to_entropy.mutable_data_ptr()),
                          static_cast<S*>(to_level.mutable_data_ptr())});
   }
   launch_each(on, 1, WriteThreshold{prepared.prepared.on_device, data_of(threshold)});
-  return {to_mask, to_weights, to_kl_weights, to_level, threshold};
+  return {to_mask, to_weights, to_kl_weights, to_entropy, to_level, threshold};
 }
 
 }  // namespace detail
