@@ -48,6 +48,7 @@
 ///     pid.move(c, limit)                       another limit during a run
 ///     pid.state(), pid.restore(state)          checkpoints; limits are this program's
 ///     AdaptiveKl{target, horizon}              the KL controller of verl and OpenRLHF
+///     AdaptiveEntropy{target, delta}           the entropy controller of TRL
 ///
 /// **Inputs.** rewards (N, C) as in gdpo/advantages.hpp; a NaN is a missing reward, handled as the
 /// estimator says. A constraint has a reward, and a limit and a scale in the reward's units, by
@@ -66,6 +67,7 @@
 /// **Read on.** include/gdpo/constraint/README.md: placements, published rules as settings, rules
 /// compared. constraint/pid.hpp and pid_gains.hpp: the controller and its settings.
 #include <gdpo/advantages.hpp>
+#include <gdpo/constraint/adaptive_entropy.hpp>
 #include <gdpo/constraint/adaptive_kl.hpp>
 #include <gdpo/constraint/calibration.hpp>
 #include <gdpo/constraint/constrained.hpp>

@@ -54,6 +54,39 @@ void agg_loss(const Case& recorded, Comparison& comparison) {
   compare_sums(recorded, aggregate, given, comparison);
 }
 
+// --- what an entropy bonus weighs
+
+// unsloth-zoo's weights w of the entropies H: their sum w H is its bonus, which is the gradient by H.
+// Rows whose weight is 0 leave it.
+void entropy_weights(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None> loss;
+  loss.entropy = {params.number("entropy_coef") / params.number("gradient_accumulation_steps"),
+                  gdpo::EntropyMean::Tokens};
+  params.without_effect({"loss_type"});
+  params.all_read();
+  TokenInputs in = token_inputs(recorded, "response_mask");
+  in.logp.assign(in.logp.size(), -1.0), in.entropies.assign(in.logp.size(), 1.0);
+  in.advantages.assign(static_cast<std::size_t>(in.rows), 0.0);
+  in.entropy_weights.swap(in.weights);  // entropy_mask
+  for (std::size_t k = 0; k < in.mask.size() && !in.row_weights.empty(); ++k) {
+    if (in.row_weights[k / static_cast<std::size_t>(in.width)] == 0) in.mask[k] = 0;
+  }
+  in.row_weights.clear();
+  gdpo::prepass::MeanOne mean_one;
+  mean_one.reach = gdpo::Reach::Entropy;
+  const auto over_kept = [=](const auto& batch, auto& memory) {
+    return gdpo::prepare(batch, memory, mean_one);
+  };
+  const LossRun run = padded_and_packed(
+      in,
+      [&](const TokenInputs& layout) {
+        return run_loss(loss, layout, Prepare{over_kept, over_kept});
+      },
+      comparison);
+  comparison.output("weights", of_tokens(in, run.entropy_gradient));
+}
+
 // --- means and moments
 
 struct Values {
@@ -237,6 +270,7 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
 
 void add_reductions(Registry& registry) {
   registry.add_loss("verl", "aggregate", "agg_loss", agg_loss);
+  registry.add_loss("unsloth_zoo", "aggregate", "grpo_entropy_bonus_weights", entropy_weights);
   registry.add_loss("openrlhf", "aggregate", "aggregate_loss", openrlhf_sums);
   registry.add_loss("trinity", "aggregate", "aggregate_loss", trinity_sums);
   registry.add("verl", "aggregate", "masked_mean", masked_mean("mean_eps"));

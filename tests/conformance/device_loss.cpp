@@ -40,15 +40,17 @@ class BatchOnDevice {
 
 template <class S>
 gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch,
-                           const gdpo::Normalizer& normalizer, S* gradient) {
+                           const gdpo::Normalizer& normalizer, S* gradient, S* by_entropies) {
   BatchOnDevice<S> on(batch);
   const TokensShape shape(batch.logp);
-  OnDevice<S> slopes;
-  gdpo::TokenOut<S> out;
-  if (gradient) {
-    slopes = OnDevice<S>(std::vector<S>(gradient, gradient + shape.size()));
-    out = shape.template view<gdpo::TokenOut>(slopes.data());
-  }
+  OnDevice<S> slopes, entropy_slopes;
+  gdpo::LossGradient<S> out;
+  const auto bind = [&shape](S* host, OnDevice<S>& memory, gdpo::TokenOut<S>& tokens) {
+    if (!host) return;
+    memory = OnDevice<S>(std::vector<S>(host, host + shape.size()));
+    tokens = shape.template view<gdpo::TokenOut>(memory.data());
+  };
+  bind(gradient, slopes, out.logp), bind(by_entropies, entropy_slopes, out.entropies);
   OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
   std::visit(
       [&](const auto& of) {
@@ -57,10 +59,12 @@ gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch
            scratch());
       },
       loss);
-  if (gradient) {
-    const std::vector<S> values = slopes.host();
-    std::copy(values.begin(), values.end(), gradient);
-  }
+  const auto fetch = [](const OnDevice<S>& memory, S* host) {
+    if (!host) return;
+    const std::vector<S> values = memory.host();
+    std::copy(values.begin(), values.end(), host);
+  };
+  fetch(slopes, gradient), fetch(entropy_slopes, by_entropies);
   return result.host()[0];
 }
 
@@ -75,7 +79,7 @@ gdpo::Normalizer count_on_device(const gdpo::TokenBatch<S>& batch) {
 
 #define INSTANTIATE(S)                                                            \
   template gdpo::LossResult on_device(const AnyLoss&, const gdpo::TokenBatch<S>&, \
-                                      const gdpo::Normalizer&, S*);               \
+                                      const gdpo::Normalizer&, S*, S*);           \
   template gdpo::Normalizer count_on_device(const gdpo::TokenBatch<S>&);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -15,11 +15,11 @@ using AnyLoss = detail::With<
     gdpo::runtime::Loss,
     gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None>>::type;
 
-// Runs the loss. Unless `gradient` is null, it receives dloss/dlogp at every token of the batch. S
-// is double or float.
+// Runs the loss. Unless they are null, `gradient` receives dloss/dlogp at every token of the batch
+// and `by_entropies` dloss/dentropies. S is double or float.
 template <class S>
 gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch,
-                           const gdpo::Normalizer& normalizer, S* gradient);
+                           const gdpo::Normalizer& normalizer, S* gradient, S* by_entropies);
 
 // The counts of a batch.
 template <class S>

@@ -97,7 +97,6 @@ constexpr const char *kSapo = "another surrogate: SAPO's gate",
 const std::vector<Gap>& gaps() {
   const When every = always;
   static const std::vector<Gap> all{
-      {"trl", "loss", {"GRPOTrainer._compute_loss"}, has("entropy_coef"), "an entropy coefficient"},
       {"trl",
        "loss",
        {"GRPOTrainer._compute_loss"},
@@ -145,7 +144,6 @@ const std::vector<Gap>& gaps() {
        "weights of padding in the ratio of a row"},
       {"liger", "aggregate", {"get_gamma_weights"}, every, kVespo},
 
-      {"unsloth_zoo", "aggregate", {"grpo_entropy_bonus_weights"}, every, "an entropy coefficient"},
       {"unsloth_zoo",
        "logp",
        {"_truncated_support_logps", "selective_log_softmax"},

@@ -21,8 +21,10 @@ gdpo::Normalizer count(const Target& target, const gdpo::TokenBatch<S>& batch) {
 // Calls the loss on the target of the case; `parallel` runs on threads of the runner.
 template <class S, class Loss>
 gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenBatch<S>& batch,
-                      const gdpo::Normalizer& normalizer, const gdpo::TokenOut<S>& gradient = {}) {
-  if (target.exec == Exec::Device) return on_device(loss, batch, normalizer, gradient.data());
+                      const gdpo::Normalizer& normalizer,
+                      const gdpo::LossGradient<S>& gradient = {}) {
+  if (target.exec == Exec::Device)
+    return on_device(loss, batch, normalizer, gradient.logp.data(), gradient.entropies.data());
   gdpo::LossWorkspace<S> workspace;
   if constexpr (std::is_same_v<S, double>) {
     if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normalizer, gradient, workspace);
@@ -46,9 +48,13 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   gdpo::Normalizer normalizer = count(in.target, batch);
   normalizer.given = given;
 
-  std::vector<S> gradient(in.logp.size(), gdpo::math::nan<S>());
-  gdpo::TokenOut<S> out = gdpo::view(gradient);
-  if (!in.is_packed()) out = gdpo::view(gradient.data(), in.rows, in.width);
+  std::vector<S> gradient(in.logp.size(), gdpo::math::nan<S>()), by_entropies = gradient;
+  const auto view = [&in](std::vector<S>& numbers) {
+    return in.is_packed() ? gdpo::TokenOut<S>(gdpo::view(numbers))
+                          : gdpo::view(numbers.data(), in.rows, in.width);
+  };
+  gdpo::LossGradient<S> out(view(gradient));
+  if (loss.entropy.coef != 0) out.entropies = view(by_entropies);
   LossRun run;
   run.result = call(in.target, loss, batch, normalizer, out);
 
@@ -59,6 +65,7 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   }
   std::vector<unsigned char> mask = tokens_of<unsigned char>(in, batch.mask, 1);
   run.gradient = padded(in, std::vector<double>(gradient.begin(), gradient.end()));
+  run.entropy_gradient = padded(in, std::vector<double>(by_entropies.begin(), by_entropies.end()));
   run.weights = padded(in, std::vector<double>(weights.begin(), weights.end()));
   run.mask = padded(in, mask);
   run.rows = static_cast<std::size_t>(in.rows);

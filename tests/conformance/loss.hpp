@@ -32,8 +32,9 @@ struct LossSetup {
   bool over_padding = false;        // the trainer's sums run over masked positions too
   std::vector<std::string> passes;  // settings of those of its pre-passes that may be presets
 
-  // Compares metrics under the trainer's names for them.
+  // Compares metrics under the trainer's names for them, and other results than the loss.
   std::function<void(const LossRun&, Comparison&)> metrics = [](const auto&, auto&) {};
+  std::function<void(const LossRun&, Comparison&)> outputs = [](const auto&, auto&) {};
 };
 
 // The result of one call of the library. Its arrays are padded to (rows, width), whatever the
@@ -41,7 +42,7 @@ struct LossSetup {
 struct LossRun {
   gdpo::LossResult result;
   gdpo::LossMetrics kept;  // metrics of the same call with tokens of weight 0 masked
-  std::vector<double> gradient;
+  std::vector<double> gradient, entropy_gradient;  // by log-probs, by entropies
   std::vector<double> weights;      // of the surrogate, after the pre-passes; 1 if there are none
   std::vector<unsigned char> mask;  // after the pre-passes
   std::vector<unsigned char> recorded;  // before them

@@ -1,5 +1,6 @@
 // Maps each recorded loss function to a preset, and its parameters to the members of that preset.
 #include <algorithm>
+#include <gdpo/constraint.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -184,15 +185,42 @@ void vllm_importance(Params& params, LossSetup& setup, const Case& recorded) {
   }
 }
 
+// entropy_coef: the mean over the active tokens, whatever the loss type, over the accumulated
+// batches. With entropy_target a controller moves the coefficient; its entropy is that of the batch.
+void trl_entropy(Params& params, LossSetup& setup) {
+  if (!params.has("entropy_coef")) return;
+  double coef = params.number("entropy_coef");
+  if (params.has("entropy_target")) {
+    const gdpo::AdaptiveEntropy controller{
+        params.number("entropy_target"), params.number("entropy_coef_delta"),
+        params.number("entropy_coef_min"), params.number("entropy_coef_max")};
+    const gdpo::EntropyState state{coef, params.number("last_world_entropy")};
+    coef = controller.applied(state);
+    setup.outputs = [=](const LossRun& run, Comparison& comparison) {
+      gdpo::EntropyState next = state;
+      controller.update(next, run.result.metrics.entropy.mean());
+      comparison.output("entropy_coef", Array{{}, {next.coef}});
+    };
+  }
+  const double steps =
+      params.has("gradient_accumulation_steps") ? params.number("gradient_accumulation_steps") : 1;
+  with_loss(setup, [&](auto& loss) { loss.entropy = {coef / steps, gdpo::EntropyMean::Tokens}; });
+}
+
 LossSetup trl_loss(Params& params, const Case& recorded) {
   LossSetup setup = trl_family(params, recorded, "trl::", {"token", "sequence"});
   trl_accumulation(params, setup);
+  trl_entropy(params, setup);
   if (params.has("off_policy_mask_threshold"))
     set_passes(setup, trl_off_policy_mask(recorded, params.number("off_policy_mask_threshold")));
   if (params.has("top_entropy_quantile")) {
     prepass::TopEntropy top;
     top.quantile = 1 - params.number("top_entropy_quantile");
-    set_passes(setup, top);
+    prepass::TopEntropy of_bonus = top;
+    of_bonus.reach = gdpo::Reach::Entropy;
+    prepass::MeanOne mean_one;
+    mean_one.reach = gdpo::Reach::Entropy;
+    set_passes(setup, top, of_bonus, mean_one);
   }
   vllm_importance(params, setup, recorded);
 
@@ -883,6 +911,9 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
   comparison.output("loss", Array{{}, {run.result.loss}});
   if (recorded.expected.contains("grad_logp"))
     comparison.output("grad_logp", of_tokens(in, run.gradient));
+  if (recorded.expected.contains("grad_entropies"))
+    comparison.output("grad_entropies", of_tokens(in, run.entropy_gradient));
+  setup.outputs(run, comparison);
   if (recorded.expected.contains("importance_sampling_ratio")) {
     // The weights of the pre-passes, recorded per row as (rows, 1) or per token. The trainer writes
     // 1 at masked positions.

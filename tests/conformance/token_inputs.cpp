@@ -19,6 +19,7 @@ constexpr Member kTokens[] = {&TokenInputs::logp,
                               &TokenInputs::rollout_logp,
                               &TokenInputs::teacher_logp,
                               &TokenInputs::weights,
+                              &TokenInputs::entropy_weights,
                               &TokenInputs::level_log_weights,
                               &TokenInputs::token_advantages,
                               &TokenInputs::entropies};

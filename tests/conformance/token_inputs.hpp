@@ -15,7 +15,7 @@ namespace conformance {
 struct TokenInputs {
   gdpo::index_t rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
-      weights, level_log_weights,
+      weights, entropy_weights, level_log_weights,
       entropies;                                           // per token
   std::vector<unsigned char> mask;                         // per token
   std::vector<double> advantages, truncated, row_weights;  // per row
@@ -83,6 +83,7 @@ class TokenArrays {
         teacher_logp_(of(in.teacher_logp)),
         token_advantages_(of(in.token_advantages)),
         weights_(of(in.weights)),
+        entropy_weights_(of(in.entropy_weights)),
         level_log_weights_(of(in.level_log_weights)),
         entropies_(of(in.entropies)) {}
   TokenArrays(const TokenArrays&) = delete;
@@ -97,6 +98,7 @@ class TokenArrays {
     batch.teacher_logp = view_of(in_, teacher_logp_);
     batch.token_advantages = view_of(in_, token_advantages_);
     batch.weights = view_of(in_, weights_);
+    batch.entropy_weights = view_of(in_, entropy_weights_);
     batch.level_log_weights = view_of(in_, level_log_weights_);
     batch.entropies = view_of(in_, entropies_);
     batch.mask = view_of(in_, in_.mask);
@@ -115,7 +117,7 @@ class TokenArrays {
   }
   const TokenInputs& in_;
   std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, teacher_logp_, token_advantages_,
-      weights_, level_log_weights_, entropies_;
+      weights_, entropy_weights_, level_log_weights_, entropies_;
 };
 
 // The tokens of `in` as (rows, width). Packed tokens go to their places, and the others are 0.

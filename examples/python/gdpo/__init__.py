@@ -16,6 +16,7 @@ from ._advantages import Report, advantages
 from ._constraint import PidLagrangian, PidStep
 from ._contrastive import ContrastiveLoss
 from ._diagnose import Finding, diagnose
+from ._entropy import AdaptiveEntropy
 from ._library import contrastive_losses, estimators, instruction_set, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
@@ -23,7 +24,7 @@ from ._policy_loss import Metrics, PolicyLoss, count
 from ._prepare import Prepared, prepare, prepasses
 from ._settings import Setting, estimator_settings, loss_settings
 
-__all__ = ["ContrastiveLoss", "Finding", "Metrics", "Mismatch", "PidLagrangian", "PidStep",
+__all__ = ["AdaptiveEntropy", "ContrastiveLoss", "Finding", "Metrics", "Mismatch", "PidLagrangian", "PidStep",
            "PolicyLoss", "Prepared", "Report", "Setting", "TokenLogprobs", "advantages",
            "contrastive_losses", "count", "diagnose", "estimator_settings", "estimators",
            "instruction_set", "loss_settings", "losses", "mismatch", "prepare", "prepasses",

@@ -64,6 +64,7 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(mismatch_map_schema);
   library.def(diagnose_schema);
   library.def(pid_schema);
+  library.def(adaptive_entropy_schema);
   library.def("instruction_set() -> str");
 }
 
@@ -92,6 +93,7 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("mismatch_map", TORCH_BOX(&mismatch_map));
   library.impl("diagnose", TORCH_BOX(&diagnose));
   library.impl("pid", TORCH_BOX(&pid));
+  library.impl("adaptive_entropy", TORCH_BOX(&adaptive_entropy));
 }
 
 // Operators without a tensor have no device by which PyTorch could choose.

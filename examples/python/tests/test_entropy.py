@@ -205,3 +205,26 @@ def test_compiled():
         results.append([value.detach(), *(x.grad for x in inputs)])
     for a, b in zip(*results):
         assert torch.equal(a, b)
+
+
+def test_the_controller():
+    """By hand; the values are exact in binary."""
+    controller = gdpo.AdaptiveEntropy(0.5, target=0.5, delta=0.25)
+    assert controller.coef == 0  # nothing was measured yet
+    assert controller.update(0.25) == controller.coef == 0.75
+    assert controller.update(0.5) == 1.0 and controller.update(0.5) == 1.0  # at the bound
+    saved = controller.state_dict()
+    assert saved == {"coef": 1.0, "last_entropy": 0.5}
+    assert controller.update(2.0) == 0 and controller.state_dict()["coef"] == 0.75
+    other = gdpo.AdaptiveEntropy(target=0.5, delta=0.25)
+    other.load_state_dict(saved)
+    assert other.coef == 1.0 and other.update(2.0) == 0
+    assert other.state_dict() == controller.state_dict()
+    controller.update(math.nan)
+    assert other.state_dict() == controller.state_dict()
+    for mistake, words in ((dict(goal=1), "goal"), (dict(target=-1), "target"),
+                           (dict(min_coef=2), "min_coef, max_coef")):
+        with pytest.raises(ValueError, match=words):
+            gdpo.AdaptiveEntropy(**mistake)
+    with pytest.raises(ValueError, match="state: given none of last_entropy"):
+        other.load_state_dict({"coef": 1.0})

@@ -169,6 +169,7 @@ def test_every_operator_is_checked():
              "token_logprobs", "token_logprobs_backward", "advantages",
              "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
+             "adaptive_entropy",  # test_entropy.py
              "instruction_set"}
     registered = {name.split("::")[1].split(".")[0]
                   for name in torch._C._dispatch_get_all_op_names() if name.startswith("gdpo::")}

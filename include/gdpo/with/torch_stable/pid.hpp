@@ -87,5 +87,34 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
   return {next_state, steps};
 }
 
+/// What an operator of this name declares.
+inline constexpr const char* adaptive_entropy_schema =
+    "adaptive_entropy(str settings, Tensor state, Tensor? entropy=None) -> Tensor";
+/// A step of the controller of an entropy bonus (constraint/adaptive_entropy.hpp).
+///
+/// `settings`: members of AdaptiveEntropy in one line, such as "target=0.2 delta=0.005". `state`:
+/// (1, 2) float64, the coefficient and the entropy of the last step. `entropy`: (1, 1) float64, the
+/// mean of this step; absent: nothing moves. Returns (1, 3): the new state, and the coefficient that
+/// it applies. Errors: those of gdpo::AdaptiveEntropy, and `invalid_input` for tensors that do not
+/// fit.
+inline Tensor adaptive_entropy(const std::string& settings, const Tensor& state,
+                               const std::optional<Tensor>& entropy) {
+  constexpr const char* function = "gdpo::AdaptiveEntropy";
+  AdaptiveEntropy controller;
+  runtime::detail::Words next{settings};
+  runtime::detail::apply_settings(function, controller, next(), next, {nullptr, "settings"});
+  const double* numbers =
+      detail::doubles_in(function, "state", state, 2, 2, "(1, 2) float64: coef, last_entropy");
+  EntropyState s{numbers[0], numbers[1]};
+  if (entropy) {
+    controller.update(s,
+                      *detail::doubles_in(function, "entropy", *entropy, 2, 1, "(1, 1) float64"));
+  }
+  Tensor result = detail::doubles({1, 3});
+  double* out = detail::data_of(result);
+  out[0] = s.coef, out[1] = s.last_entropy, out[2] = controller.applied(s);
+  return result;
+}
+
 }  // namespace torch_stable
 GDPO_END_NAMESPACE
