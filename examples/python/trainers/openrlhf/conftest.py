@@ -1,0 +1,25 @@
+"""Makes OpenRLHF importable without the packages of stubs.py, and has what its tests share."""
+import pathlib
+import runpy
+import sys
+
+import pytest
+
+runpy.run_path(str(pathlib.Path(__file__).parent / "stubs.py"))
+
+
+@pytest.fixture
+def seeds(record):
+    """The seeds of the random batches of one comparison."""
+    return range(sys.modules[type(record).__module__].BATCHES)
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    """Leaves OpenRLHF's classes and the import of its modules as they were."""
+    import openrlhf.models
+    from openrlhf.models import loss
+    from openrlhf.trainer.ray import ppo_actor
+    for module in (openrlhf.models, loss, ppo_actor):
+        monkeypatch.setattr(module, "PolicyLoss", module.PolicyLoss)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
