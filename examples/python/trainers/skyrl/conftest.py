@@ -1,0 +1,22 @@
+"""Makes SkyRL importable without the packages of stubs.py, and has what its tests share."""
+import pathlib
+import runpy
+import sys
+
+import pytest
+
+runpy.run_path(str(pathlib.Path(__file__).parent / "stubs.py"))
+
+
+@pytest.fixture
+def seeds(record):
+    """The seeds of the random batches of one comparison."""
+    return range(sys.modules[type(record).__module__].BATCHES)
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    """Leaves SkyRL's registries as they were."""
+    from skyrl.backends.skyrl_train.utils import ppo_utils
+    for registry in (ppo_utils.PolicyLossRegistry, ppo_utils.AdvantageEstimatorRegistry):
+        monkeypatch.setattr(registry, "_functions", dict(registry._functions))
