@@ -135,7 +135,7 @@ class Loss:
 
 @functools.lru_cache(maxsize=256)
 def _make(name: str, settings: Tuple[Tuple[str, Any], ...]) -> gdpo.PolicyLoss:
-    if name.split()[0] == "skyrl::kl_cov":  # its KL term is part of the loss
+    if name.startswith("skyrl::kl_cov"):  # its KL term is part of the loss
         return gdpo.PolicyLoss(name, aggregate="token-sum", **dict(settings))
     return named("skyrl", "policy_loss_type", name, None, {}, aggregate="token-sum",
                  **dict(settings))
