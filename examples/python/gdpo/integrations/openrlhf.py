@@ -189,7 +189,7 @@ def _counts(own: Any, mask: torch.Tensor, divisor: Any, dp_size: int) -> torch.T
 
 
 def _refuse_options(name: str, options: Any) -> None:
-    """Raises ValueError for OpenRLHF's options of a loss beside a loss by its name."""
+    """Raises ValueError where OpenRLHF's options ask for a loss, and it has been named."""
     for option, off in (("dual_clip", None), ("policy_loss_type", "ppo")):
         given = getattr(options, option)
         if given != off:

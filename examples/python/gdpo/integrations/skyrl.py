@@ -1,10 +1,11 @@
 """The losses and estimators of this library by names in SkyRL's configuration.
 
-    python -m skyrl.train.entrypoints.main_base trainer.override_entrypoint=gdpo.integrations.skyrl \\
-        trainer.algorithm.policy_loss_type=gdpo:skyrl::regular ...
+    python -m skyrl.train.entrypoints.main_base ... \\
+        trainer.override_entrypoint=gdpo.integrations.skyrl \\
+        trainer.algorithm.policy_loss_type=gdpo:skyrl::regular
 
 `main` is what SkyRL calls then: it registers the names that begin with "gdpo:" and goes on with
-SkyRL's own entry point. In a script of your own, call `register` before SkyRL's main. SkyRL's
+SkyRL's entry point. In another script, call `register` before SkyRL's main. SkyRL's
 registries hand the functions over to its workers, which need this package too. Nothing of SkyRL is
 replaced, and other names are SkyRL's own code. examples/python/trainers/skyrl/README.md is the page
 for users.
@@ -50,9 +51,9 @@ class Loss:
       `gdpo.losses()`, which has its own settings.
 
     SkyRL has divided the advantages by the counts of its loss_reduction, so the loss is a sum over
-    tokens and settings of the aggregate are not taken; nor are those of a KL term against the
+    tokens and settings of the aggregate are refused, as are settings of a KL term against the
     reference, which SkyRL adds. Corrections (off_policy_correction) are computed here, and multiply
-    any loss but those of clip_cov, kl_cov and importance_sampling.
+    any loss but clip_cov, kl_cov and importance_sampling.
 
     Errors: ValueError for unknown names and settings, with a list of the known ones.
     """
@@ -69,7 +70,7 @@ class Loss:
         self._name = line if kind is None else " ".join([_OF_SKYRL[kind], *words[1:]])
         if kind in ("clip_cov", "kl_cov") and len(words) > 1:
             raise ValueError(f"gdpo.integrations.skyrl: policy_loss_type: given {line!r}; needed: "
-                             f"skyrl::{kind} alone, because its options are those of SkyRL")
+                             f"skyrl::{kind} alone, because SkyRL has its options")
         self._said = said("loss", self._name) if kind is not None else {}
         self._loss(())  # mistakes in the line are to be found now, and not in the first step
 
@@ -345,7 +346,7 @@ def register(losses: Optional[Lines] = None, estimators: Optional[Lines] = None)
 
 
 def _by_name() -> List[str]:
-    """The losses that SkyRL can be given by their names: not those of a teacher, nor SkyRL's."""
+    """The losses that SkyRL can be given by their names: no term of a teacher, nor SkyRL's."""
     return [name for name in gdpo.losses() if not name.startswith("skyrl::")
             and values_of(name).get("kl.against") != "teacher"]
 

@@ -1,4 +1,4 @@
-"""Stands in for packages that OpenRLHF imports and that a comparison on one CPU does not call.
+"""Replaces packages that OpenRLHF imports and that a comparison on one CPU does not call.
 
 Run it before openrlhf is imported. Each name below is a module whose attributes are empty classes,
 so that `from name import X`, annotations and base classes work, and nothing else does. Of ray there

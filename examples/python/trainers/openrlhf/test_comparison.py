@@ -1,4 +1,4 @@
-"""OpenRLHF's own PolicyLoss beside ours, on random batches of float32, bfloat16 and float64.
+"""OpenRLHF's own PolicyLoss and ours, on random batches of float32, bfloat16 and float64.
 
 Masks are ragged, some have holes, some rows are empty. OpenRLHF computes in the type that it is
 given; it gets the stored values widened to float64, and ours the stored ones. Gradients of bfloat16
@@ -32,7 +32,7 @@ class Tokens:
         lengths = torch.randint(0 if choose.random() < 0.5 else 1, width + 1, (rows,))
         lengths[choose.randrange(rows)] = width
         mask = torch.arange(width) < lengths[:, None]
-        if choose.random() < 0.3:  # turns of a tool between those of the model
+        if choose.random() < 0.3:  # turns of a tool between turns of the model
             mask &= torch.rand(shape) < 0.8
             mask[0, 0] = True
         old = -torch.rand(shape, dtype=torch.float64) * 3
@@ -96,7 +96,8 @@ def compare(record, presets, tokens, options, seed):
             record.close(*key, "metrics", value, their_value, LOSS, f"{name}, {context}")
 
 
-@pytest.mark.parametrize("kind, presets", [("ppo", "verl::vanilla"), ("gspo", "trl::grpo sequence")])
+@pytest.mark.parametrize("kind, presets", [("ppo", "verl::vanilla"),
+                                           ("gspo", "trl::grpo sequence")])
 def test_losses(record, seeds, kind, presets):
     """The losses of policy_loss_type, with every divisor and with the dual clip."""
     for seed in seeds:

@@ -147,7 +147,7 @@ def test_a_class_of_another_signature_stays(monkeypatch):
 
 
 def python(script):
-    """The lines that a script in a process of its own prints, with the stubs of this folder."""
+    """The lines that a script in another process prints, with the stubs of this folder."""
     stubs = f"import runpy, sys; runpy.run_path({str(FOLDER / 'stubs.py')!r}); "
     return subprocess.run(
         [sys.executable, "-c", stubs + script], check=True, capture_output=True, text=True,

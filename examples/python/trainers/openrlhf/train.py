@@ -2,9 +2,8 @@
 
 A prompt is a digit, and the completion is to repeat it. OpenRLHF's ActorPPOTrainer makes the loss
 and steps the model; rollouts and advantages are made here, where OpenRLHF has vLLM. Ray, DeepSpeed
-and GPUs are not needed: run stubs.py before, where OpenRLHF's packages are missing.
-
-    python -c "import runpy; [runpy.run_path(f, run_name='__main__') for f in ('stubs.py', 'train.py')]"
+and GPUs are not needed: where OpenRLHF's packages are missing, run stubs.py before, in the same
+process.
 """
 import types
 

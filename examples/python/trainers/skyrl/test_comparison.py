@@ -1,8 +1,8 @@
-"""SkyRL's own losses and estimators beside ours, on random batches of three types.
+"""SkyRL's own losses and estimators and ours, on random batches of three types.
 
 They are float32, bfloat16 and float64. Masks are ragged, some have holes, some rows are empty.
 SkyRL computes in the type that it is given; it gets the stored values widened to float64, and ours
-the stored ones. Its ratios are those of float32 in any case. Gradients of bfloat16 log-probs are
+the stored ones. Its ratios are float32 in any case. Gradients of bfloat16 log-probs are
 compared after both were rounded to bfloat16.
 """
 import dataclasses
@@ -39,7 +39,7 @@ class Tokens:
         lengths = torch.randint(0 if choose.random() < 0.5 else 1, width + 1, (rows,))
         lengths[choose.randrange(rows)] = width
         mask = torch.arange(width) < lengths[:, None]
-        if choose.random() < 0.3 and not covariance:  # turns of a tool between those of the model
+        if choose.random() < 0.3 and not covariance:  # turns of a tool between turns of the model
             mask &= torch.rand(shape) < 0.8
             mask[0, 0] = True
         self.mask = mask.to(choose.choice((torch.int64, torch.float32)))
@@ -149,7 +149,7 @@ def test_corrections(record, seeds, part):
         parts = corrections(tokens.choose)
         chosen = parts if part == "all" else {part: parts[part]}
         options = {}
-        for name, values in chosen.items():
+        for values in chosen.values():
             if part != "all" or tokens.choose.random() < 0.6:
                 options.update(values)
         kind = tokens.choose.choice(("regular", "gspo", "cispo", "sapo", "rollout_is", "dppo"))

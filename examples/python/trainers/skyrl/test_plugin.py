@@ -29,7 +29,8 @@ def arrays(seed=0):
     old_logp = -torch.rand(ROWS, WIDTH) * 2 - 0.5
     return {"log_probs": (old_logp + 0.2 * torch.randn(ROWS, WIDTH)).requires_grad_(),
             "old_log_probs": old_logp, "advantages": torch.randn(ROWS, WIDTH),
-            "loss_mask": MASK.float(), "rollout_logprobs": old_logp + 0.1 * torch.randn(ROWS, WIDTH)}
+            "loss_mask": MASK.float(),
+            "rollout_logprobs": old_logp + 0.1 * torch.randn(ROWS, WIDTH)}
 
 
 def run(line, config=None, given=None):
@@ -190,7 +191,7 @@ def test_losses_of_another_signature(monkeypatch):
 
 
 def python(script):
-    """The lines that a script in a process of its own prints, with the stubs of this folder."""
+    """The lines that a script in another process prints, with the stubs of this folder."""
     stubs = f"import runpy, sys; runpy.run_path({str(FOLDER / 'stubs.py')!r}); "
     return subprocess.run(
         [sys.executable, "-c", stubs + script], check=True, capture_output=True, text=True,

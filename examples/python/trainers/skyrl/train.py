@@ -1,9 +1,7 @@
-"""Trains a tiny model on one CPU through SkyRL's own functions, as its trainer and worker call them.
+"""Trains a tiny model on one CPU through SkyRL's functions, as its trainer and worker call them.
 
-A prompt is a digit, and the completion is to repeat it. No ray, no GPU, no download: run stubs.py
-before, where SkyRL's packages are missing.
-
-    python -c "import runpy; [runpy.run_path(f, run_name='__main__') for f in ('stubs.py', 'train.py')]"
+A prompt is a digit, and the completion is to repeat it. No ray, no GPU, no download: where SkyRL's
+packages are missing, run stubs.py before, in the same process.
 """
 import torch
 
@@ -13,7 +11,7 @@ from skyrl.train.config import AlgorithmConfig, OffPolicyCorrectionConfig
 
 PROMPTS, COMPLETIONS, WIDTH, VOCABULARY, STEPS, EPOCHS = 16, 8, 4, 8, 40, 2
 
-# What stands on SkyRL's command line: trainer.algorithm.policy_loss_type=... and so on.
+# SkyRL's command line: trainer.algorithm.policy_loss_type=... and so on.
 ALGORITHM = AlgorithmConfig(
     policy_loss_type="gdpo:skyrl::regular", advantage_estimator="gdpo:verl::grpo",
     eps_clip_high=0.28, off_policy_correction=OffPolicyCorrectionConfig(tis_ratio_type="token"))
