@@ -8,8 +8,8 @@ python_of=${GDPO_PYTHON:+-${GDPO_PYTHON##*/}}${GDPO_TORCH:+-$GDPO_TORCH}
 python_venv=build/python-venv$python_of
 python_wheels=build/python-wheel$python_of
 python_grid=build/python-grid$python_of/grid.so
-# The trainers that have a plug-in: the folders of examples/python/trainers.
-python_trainers="verl trl ms_swift slime"
+# The trainers that have a plug-in or a page: the folders of examples/python/trainers.
+python_trainers="verl trl ms_swift slime openrlhf skyrl nemo_rl"
 
 # Makes the virtual environment with PyTorch and what builds and tests need.
 python_environment() {
