@@ -171,10 +171,10 @@ def _forward(own: Any, logp: torch.Tensor, old_logp: torch.Tensor, advantages: t
         arrays["old_logp"] = rollout_logp
     loss, metrics = own.gdpo(logp, weights=weights, counts=_counts(own, mask, divisor, dp_size),
                              **arrays)
-    sums = dict(zip(metrics.names(), metrics.result))
-    clip_ratio = sums["clip_fraction.sum"] / sums["clip_fraction.count"].clamp(min=1)
-    return (loss, clip_ratio.to(torch.float32), _mean(_minus(old_logp, logp), mask),
-            vllm_kl, filtered)
+    clipped, tokens = (metrics.result[metrics.names().index(f"clip_fraction.{part}")]
+                       for part in ("sum", "count"))  # nothing waits for a device here
+    clip_ratio = (clipped / tokens.clamp(min=1)).to(torch.float32)
+    return loss, clip_ratio, _mean(_minus(old_logp, logp), mask), vllm_kl, filtered
 
 
 def _counts(own: Any, mask: torch.Tensor, divisor: Any, dp_size: int) -> torch.Tensor:

@@ -209,12 +209,14 @@ def test_train():
     assert float(steps[-1]["reward"]) > 3 * float(steps[0]["reward"])
 
 
-def test_the_lines_of_the_page(monkeypatch):
+@pytest.mark.parametrize("line", ["gdpo:skyrl::regular", "gdpo:dapo sequence high=0.3"])
+def test_the_lines_of_the_page(monkeypatch, line):
     """SkyRL's entry point gets the options of the page, without ours, and knows their names."""
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     command = next(text for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
                    if "override_entrypoint" in text)
     words = [word for word in shlex.split(command.replace("\\\n", " ")) if "=" in word]
+    words = [word.replace("gdpo:skyrl::regular", line) for word in words]
     seen = []
 
     def own_main():
