@@ -93,6 +93,7 @@
 ///     offsets               (B + 1)   the batch is padded; any integers
 ///     segments              tokens    a row is one segment
 ///     row_weights           (B)       1
+///     group_tokens          (B)       required by a mean over groups (count_group_tokens)
 ///     weights, kl_weights   tokens    1; pre-passes fill them
 ///     level_log_weights     tokens    0; logs of weights in the ratio, at levels of segments alone
 ///     tags                  tokens    required by a policy that declares reads_tag
@@ -114,4 +115,4 @@
 #include <gdpo/group/by_offsets.hpp>
 #include <gdpo/loss/contrastive.hpp>
 #include <gdpo/loss/named.hpp>
-#include <gdpo/tokens/count.hpp>
+#include <gdpo/tokens/count_groups.hpp>

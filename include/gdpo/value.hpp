@@ -74,6 +74,7 @@
 ///     values, returns    tokens     required
 ///     old_values         tokens     required if clip is finite
 ///     row_weights        (B)        1
+///     group_tokens       (B)        required by a mean over groups (tokens/count_groups.hpp)
 ///
 ///     both: mask (tokens), without which all count, and offsets (B + 1), required where packed
 ///

@@ -43,6 +43,60 @@ void trinity_sums(const Case& recorded, Comparison& comparison) {
   compare_sums(recorded, aggregate, given, comparison);
 }
 
+// skyrl: the loss is a sum over tokens, so the weights of the aggregate go into the advantages. The
+// products are -dloss/dlogp of REINFORCE.
+void scaled_advantages(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const std::string reduction =
+      params.choice("loss_reduction", {"token_mean", "token_mean_legacy", "sequence_mean",
+                                       "seq_mean_token_sum_norm", "prompt_mean"});
+  const auto at_once = static_cast<std::size_t>(params.integer("micro_batch_size"));
+  const double length = params.number("max_seq_len");
+  params.without_effect({"prompt_boundaries"});
+  params.all_read();
+
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None> loss;
+  TokenInputs in = token_inputs(recorded, "response_mask");  // log-probs do not matter
+  double given = 0;
+  if (reduction == "prompt_mean") {
+    loss.aggregate = gdpo::aggregate::group_mean();
+    const Array ranges = array_of(recorded.params.at("prompt_boundaries"));
+    given = static_cast<double>(ranges.shape.at(0));
+    for (std::size_t g = 0; g < ranges.shape[0]; ++g) {
+      if (ranges.data[2 * g] != static_cast<double>(in.group_ids.size()))
+        throw BadGolden("prompt_boundaries must be the rows of one prompt after the other");
+      in.group_ids.resize(static_cast<std::size_t>(ranges.data[2 * g + 1]),
+                          static_cast<std::int64_t>(g));
+    }
+  } else if (reduction == "sequence_mean") {
+    loss.aggregate = gdpo::aggregate::seq_mean_token_mean();
+  } else if (reduction == "seq_mean_token_sum_norm") {
+    loss.aggregate = gdpo::aggregate::seq_mean_token_sum_norm(length);
+  } else {
+    loss.aggregate = gdpo::aggregate::token_mean();
+  }
+  std::vector<double> scaled;
+  const auto add = [&](const TokenInputs& rows) {
+    const LossRun run = padded_and_packed(
+        rows, [&](const TokenInputs& layout) { return run_loss(loss, layout, {}, given); },
+        comparison);
+    for (const double slope : run.gradient) scaled.push_back(-slope);
+  };
+  std::vector<unsigned char> selected = in.mask;
+  if (reduction == "token_mean_legacy") {
+    // The mean over micro-batches of their token means. The rows after the last whole micro-batch,
+    // which the trainer never has, are left out.
+    const auto rows = static_cast<std::size_t>(in.rows), whole = rows / at_once;
+    loss.aggregate.scale = 1 / static_cast<double>(whole);
+    for (std::size_t i = 0; i < whole; ++i) add(rows_of(in, i * at_once, (i + 1) * at_once));
+    for (std::size_t k = scaled.size(); k < selected.size(); ++k) selected[k] = 0;
+    scaled.resize(selected.size());
+  } else {
+    add(in);
+  }
+  comparison.output("advantages", of_tokens(in, scaled), selected);
+}
+
 void agg_loss(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const auto known = [&](const char* name) { return params.has(name) ? params.number(name) : 0.0; };
@@ -273,6 +327,8 @@ void add_reductions(Registry& registry) {
   registry.add_loss("unsloth_zoo", "aggregate", "grpo_entropy_bonus_weights", entropy_weights);
   registry.add_loss("openrlhf", "aggregate", "aggregate_loss", openrlhf_sums);
   registry.add_loss("trinity", "aggregate", "aggregate_loss", trinity_sums);
+  registry.add_loss("skyrl", "aggregate", "apply_loss_reduction_to_advantages_minibatch",
+                    scaled_advantages);
   registry.add("verl", "aggregate", "masked_mean", masked_mean("mean_eps"));
   registry.add("verl", "aggregate", "masked_whiten", verl_whiten);
   registry.add("nvlabs_gdpo", "aggregate", "masked_mean", masked_mean("eps"));

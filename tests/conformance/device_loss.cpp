@@ -19,9 +19,9 @@ class BatchOnDevice {
 #undef GDPO_X
     for (const auto flags : {&Batch::mask, &Batch::completion_mask}) arrays_.copy(batch_.*flags);
     arrays_.copy(batch_.segments);
-    for (const auto column : {&Batch::advantages, &Batch::row_weights, &Batch::truncated}) {
-      arrays_.copy(batch_.*column);
-    }
+#define GDPO_X(in_batch, ...) arrays_.copy(batch_.in_batch);
+    GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
     arrays_.copy(batch_.offsets);
   }
   BatchOnDevice(const BatchOnDevice&) = delete;

@@ -59,6 +59,7 @@ gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,
     arrays.copy(on.*tokens);
   }
   arrays.copy(on.mask), arrays.copy(on.offsets), arrays.copy(on.row_weights);
+  arrays.copy(on.group_tokens);
   DeviceTokens<S> slopes(TokensShape(batch.values), gradient);
   OnDevice<gdpo::ValueLossResult> result(std::vector<gdpo::ValueLossResult>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, on));

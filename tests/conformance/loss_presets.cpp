@@ -759,7 +759,7 @@ void slime_correction(Params& params, LossSetup& setup) {
   }
 }
 
-LossSetup slime_loss(Params& params, const Case&) {
+LossSetup slime_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const std::string type = params.choice("advantage_estimator", {"cispo", "grpo", "gspo"});
   const bool cispo = type == "cispo";
@@ -796,6 +796,11 @@ LossSetup slime_loss(Params& params, const Case&) {
     params.fixed("normalizer", 1);
     samples = setup.given = params.number("step_global_batch_size");
   }
+  const bool of_rollouts = recorded.inputs.contains("rollout_ids");
+  if (of_rollouts) {  // rows that one rollout was split into
+    aggregate_of(setup) = gdpo::aggregate::group_mean();
+    params.remark("sample_denominator");
+  }
   no_log_ratio_clamp(params);
   slime_correction(params, setup);
   // Its metrics are sums over the samples, or over tokens.
@@ -806,6 +811,7 @@ LossSetup slime_loss(Params& params, const Case&) {
     const auto sum = [&](const gdpo::Metric& of) { return of_tokens ? of.sum : of.row_sum; };
     comparison.metric("loss", run.result.loss * samples);
     comparison.metric("pg_loss", run.result.policy_loss * samples);
+    if (of_rollouts) return;  // the library's means over rows are over the row's own tokens
     comparison.metric("pg_clipfrac", sum(cispo ? m.clip_fraction_any : m.clip_fraction));
     comparison.metric("ppo_kl", sum(m.approx_kl_k1));
     if (beta != 0) comparison.metric("kl_loss", run.result.kl_loss * samples / beta);

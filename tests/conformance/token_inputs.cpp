@@ -64,7 +64,7 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   only(recorded.inputs,
        {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "teacher_logp", "rollout_is_weights",
         "vllm_is_ratio", "rl_weights", "entropies", "entropy_mask", "advantages", "truncated_mask",
-        "response_mask", "sample_mask", "sample_weight",
+        "response_mask", "sample_mask", "sample_weight", "rollout_ids",
         // Source grpo_tutorial records these, from which its log-probs and advantages were
         // computed.
         "rewards", "group_ids", "logits", "actions"});
@@ -89,6 +89,10 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   in.entropies = read.tokens("entropies");
   in.truncated = read.of_rows("truncated_mask");
   in.row_weights = read.of_rows("sample_weight");  // unsloth-zoo
+  if (recorded.inputs.contains("rollout_ids")) {   // slime
+    for (const long long id : integers_of(recorded.inputs.at("rollout_ids")))
+      in.group_ids.push_back(id);
+  }
   if (read.array("advantages").shape.size() == 2) {
     in.token_advantages = read.tokens("advantages");
   } else {
@@ -129,6 +133,21 @@ TokenInputs in_ratio(const TokenInputs& in, bool of_rows) {
   return out;
 }
 
+TokenInputs rows_of(const TokenInputs& in, std::size_t first, std::size_t last) {
+  TokenInputs out = in;
+  out.rows = static_cast<index_t>(last - first);
+  const auto cut = [&](auto& array, std::size_t of_row) {
+    if (array.empty()) return;
+    const auto begin = array.begin();
+    array.assign(begin + static_cast<std::ptrdiff_t>(first * of_row),
+                 begin + static_cast<std::ptrdiff_t>(last * of_row));
+  };
+  for (const auto member : kTokens) cut(out.*member, static_cast<std::size_t>(in.width));
+  cut(out.mask, static_cast<std::size_t>(in.width));
+  cut(out.advantages, 1), cut(out.truncated, 1), cut(out.row_weights, 1), cut(out.group_ids, 1);
+  return out;
+}
+
 TokenInputs packed(const TokenInputs& in) {
   TokenInputs out;
   out.target = in.target;
@@ -136,6 +155,7 @@ TokenInputs packed(const TokenInputs& in) {
   out.advantages = in.advantages;
   out.truncated = in.truncated;
   out.row_weights = in.row_weights;
+  out.group_ids = in.group_ids;
   out.offsets = {0};
   const auto width = static_cast<std::size_t>(in.width);
   const bool any = in.mask.empty() || std::find(in.mask.begin(), in.mask.end(), 1) != in.mask.end();

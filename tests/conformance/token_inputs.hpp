@@ -19,7 +19,8 @@ struct TokenInputs {
       entropies;                                           // per token
   std::vector<unsigned char> mask;                         // per token
   std::vector<double> advantages, truncated, row_weights;  // per row
-  std::vector<std::int64_t> offsets;                       // packed: rows + 1; padded: empty
+  std::vector<std::int64_t> group_ids;  // per row; rows that are averaged together
+  std::vector<std::int64_t> offsets;    // packed: rows + 1; padded: empty
 
   std::vector<std::size_t> place;  // packed: the place of each token in the padded arrays
 
@@ -40,6 +41,9 @@ TokenInputs over_padding(const TokenInputs& in);
 // The inputs of a trainer whose weights enter the ratio of the row: their logarithms, within the
 // bounds of Reach::Level, and at the first valid token alone those that all tokens of a row share.
 TokenInputs in_ratio(const TokenInputs& in, bool of_rows);
+
+// Rows first .. last - 1 of padded inputs.
+TokenInputs rows_of(const TokenInputs& in, std::size_t first, std::size_t last);
 
 // The same tokens without padding. A row whose valid tokens come first is cut to them; a row with
 // holes stays whole, and so do all rows if no token is valid.
@@ -85,7 +89,10 @@ class TokenArrays {
         weights_(of(in.weights)),
         entropy_weights_(of(in.entropy_weights)),
         level_log_weights_(of(in.level_log_weights)),
-        entropies_(of(in.entropies)) {}
+        entropies_(of(in.entropies)) {
+    if (!in.group_ids.empty())
+      group_tokens_ = gdpo::count_group_tokens(batch(), gdpo::by_id(in.group_ids));
+  }
   TokenArrays(const TokenArrays&) = delete;
   TokenArrays& operator=(const TokenArrays&) = delete;
 
@@ -106,6 +113,7 @@ class TokenArrays {
     if (!in_.advantages.empty()) batch.advantages = gdpo::view(in_.advantages);
     if (!in_.truncated.empty()) batch.truncated = gdpo::view(in_.truncated);
     if (!in_.row_weights.empty()) batch.row_weights = gdpo::view(in_.row_weights);
+    if (!group_tokens_.empty()) batch.group_tokens = gdpo::view(group_tokens_);
     return batch;
   }
 
@@ -118,6 +126,7 @@ class TokenArrays {
   const TokenInputs& in_;
   std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, teacher_logp_, token_advantages_,
       weights_, entropy_weights_, level_log_weights_, entropies_;
+  std::vector<double> group_tokens_;  // before pre-passes
 };
 
 // The tokens of `in` as (rows, width). Packed tokens go to their places, and the others are 0.

@@ -291,6 +291,8 @@ std::string text(const gdpo::Aggregate& a) {
   switch (a.mode) {
     case Mode::SeqMeanTokenMean:
       return count("row's tokens", a.row_count_eps) + " x " + step;
+    case Mode::GroupMean:
+      return count("group's tokens", a.row_count_eps) + " x " + step;
     case Mode::SeqMeanTokenSumNorm:
       return (a.constant != 0  ? number(a.constant)
               : a.padded_width ? "padded width"

@@ -290,7 +290,8 @@ enum class Aggregate {
   TokenMean,
   SeqMeanTokenSum,
   SeqMeanTokenSumNorm,
-  TokenSum
+  TokenSum,
+  GroupMean
 };
 enum class Over { Tokens, Rows, NonEmptyRows, Given };
 
@@ -374,7 +375,7 @@ struct Data {
       weights, kl_weights, entropy_weights, level_log_weights, tags, entropies;
   std::vector<int> mask;
   std::vector<long long> segments;
-  std::vector<double> advantages, row_weights, truncated;  // one per row
+  std::vector<double> advantages, row_weights, group_tokens, truncated;  // one per row
 
   std::size_t at(int row, int t) const { return static_cast<std::size_t>(row * width + t); }
   bool valid(int row, int t) const { return mask.empty() || mask[at(row, t)] != 0; }
@@ -610,6 +611,10 @@ inline real row_weight(const Division& s, const Data& data, const Counts& n, int
       return given * s.scale / count;
     case Aggregate::SeqMeanTokenMean:
       return given * s.scale / count / (tokens + static_cast<real>(s.row_count_eps));
+    case Aggregate::GroupMean:
+      return given * s.scale / count /
+             (static_cast<real>(data.group_tokens[static_cast<std::size_t>(row)]) +
+              static_cast<real>(s.row_count_eps));
     case Aggregate::SeqMeanTokenSumNorm:
       return given * s.scale / count /
              (s.padded_width && s.constant == 0 ? static_cast<real>(data.width)

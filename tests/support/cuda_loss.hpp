@@ -150,6 +150,7 @@ class OnTheDevice {
     for (const double x : d.advantages) advantages.push_back(stored<T>(x));
     advantages_ = OnDevice<T>(advantages);
     row_weights_ = OnDevice<double>(d.row_weights), truncated_ = OnDevice<double>(d.truncated);
+    group_tokens_ = OnDevice<double>(d.group_tokens);
     std::vector<Offset> offsets;
     for (const index_t x : places_.offsets()) offsets.push_back(static_cast<Offset>(x));
     offsets_ = OnDevice<Offset>(offsets);
@@ -169,6 +170,7 @@ class OnTheDevice {
     const index_t rows = data_.rows;
     if (!data_.advantages.empty()) b.advantages = gdpo::view(advantages_.data(), rows);
     if (!data_.row_weights.empty()) b.row_weights = gdpo::view(row_weights_.data(), rows);
+    if (!data_.group_tokens.empty()) b.group_tokens = gdpo::view(group_tokens_.data(), rows);
     if (!data_.truncated.empty()) b.truncated = gdpo::view(truncated_.data(), rows);
     if (places_.is_packed()) b.offsets = gdpo::view(offsets_.data(), rows + 1);
     return b;
@@ -191,7 +193,7 @@ class OnTheDevice {
   Data data_;
   Places places_;
   OnDevice<T> tokens_[loss_product::arrays_of_numbers], advantages_;
-  OnDevice<double> row_weights_, truncated_;
+  OnDevice<double> row_weights_, group_tokens_, truncated_;
   OnDevice<M> mask_;
   OnDevice<std::int64_t> segments_;
   OnDevice<Offset> offsets_;
@@ -327,8 +329,10 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   for (int i = 0; i < data.rows; ++i) {
     index_t tokens = 0;
     for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
-    const double w =
-        tokens > 0 ? loss.aggregate(gdpo::AggregateArgs{{tokens, data.width}, e.normalizer}) : 0.0;
+    const double of_group =
+        data.group_tokens.empty() ? 0.0 : data.group_tokens[static_cast<std::size_t>(i)];
+    const gdpo::AggregateArgs args{{tokens, data.width, of_group}, e.normalizer};
+    const double w = tokens > 0 ? loss.aggregate(args) : 0.0;
     const double of_row =
         data.row_weights.empty() ? 1.0 : data.row_weights[static_cast<std::size_t>(i)];
     if (std::isfinite(w * of_row)) weights += std::fabs(w * of_row) * static_cast<double>(tokens);

@@ -42,7 +42,7 @@ class Arrays {
       for (const double x : d.*token_arrays[k]) tokens_[k].push_back(static_cast<T>(x));
     }
     for (const double x : d.advantages) advantages_.push_back(static_cast<T>(x));
-    row_weights_ = d.row_weights, truncated_ = d.truncated;
+    row_weights_ = d.row_weights, group_tokens_ = d.group_tokens, truncated_ = d.truncated;
     for (const int x : d.mask) mask_.push_back(static_cast<unsigned char>(x));
     segments_.assign(d.segments.begin(), d.segments.end());
   }
@@ -75,13 +75,14 @@ class Arrays {
     set(b.mask, mask_), set(b.segments, segments_);
     if (!advantages_.empty()) b.advantages = gdpo::view(advantages_);
     if (!row_weights_.empty()) b.row_weights = gdpo::view(row_weights_);
+    if (!group_tokens_.empty()) b.group_tokens = gdpo::view(group_tokens_);
     if (!truncated_.empty()) b.truncated = gdpo::view(truncated_);
     return b;
   }
 
   gdpo::index_t rows_, width_;
   std::vector<T> tokens_[arrays_of_numbers], advantages_;
-  std::vector<double> row_weights_, truncated_;
+  std::vector<double> row_weights_, group_tokens_, truncated_;
   std::vector<unsigned char> mask_;
   std::vector<std::int64_t> segments_;
 };
@@ -119,7 +120,8 @@ inline Data rows_of(const Data& d, int begin, int end) {
   };
   for (const auto member : token_arrays) cut(part.*member, d.*member, d.width);
   cut(part.mask, d.mask, d.width), cut(part.segments, d.segments, d.width);
-  for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated})
+  for (const auto member :
+       {&Data::advantages, &Data::row_weights, &Data::group_tokens, &Data::truncated})
     cut(part.*member, d.*member, 1);
   return part;
 }
@@ -147,7 +149,7 @@ Packed<Offset> pack(const Data& d, const std::vector<int>& lengths) {
         static_cast<Offset>(p.offsets.back() + lengths[static_cast<std::size_t>(i)]));
   }
   p.data.advantages = d.advantages, p.data.row_weights = d.row_weights,
-  p.data.truncated = d.truncated;
+  p.data.group_tokens = d.group_tokens, p.data.truncated = d.truncated;
   p.data.rows = 1, p.data.width = static_cast<int>(p.data.logp.size());
   return p;
 }
@@ -516,6 +518,8 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
       factors(d.row_weights, static_cast<std::size_t>(rows));
   for (std::size_t k = 0; k < n; ++k) d.entropies.push_back(stored(random.uniform()));
   for (int i = 0; i < rows; ++i) d.truncated.push_back(random.below(2));
+  // Any numbers that are not less than the tokens of the row.
+  for (int i = 0; i < rows; ++i) d.group_tokens.push_back(width + 3 * (i / 2) + 1);
   return d;
 }
 

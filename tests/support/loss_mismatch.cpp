@@ -75,7 +75,7 @@ void random_factor(Random& random, Settings& s, const std::tuple<F...>*) {
 }
 
 void random_division(Random& random, naive_loss::Division& s) {
-  s.aggregate = static_cast<naive_loss::Aggregate>(random.below(5));
+  s.aggregate = static_cast<naive_loss::Aggregate>(random.below(6));
   s.over = static_cast<naive_loss::Over>(random.below(4));
   s.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
   s.scale = random.pick({1.0, 1.0, 4.0, 0.125});

@@ -20,12 +20,12 @@ from ._entropy import AdaptiveEntropy
 from ._library import contrastive_losses, estimators, instruction_set, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
-from ._policy_loss import Metrics, PolicyLoss, count
+from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens
 from ._prepare import Prepared, prepare, prepasses
 from ._settings import Setting, estimator_settings, loss_settings
 
 __all__ = ["AdaptiveEntropy", "ContrastiveLoss", "Finding", "Metrics", "Mismatch", "PidLagrangian", "PidStep",
            "PolicyLoss", "Prepared", "Report", "Setting", "TokenLogprobs", "advantages",
-           "contrastive_losses", "count", "diagnose", "estimator_settings", "estimators",
-           "instruction_set", "loss_settings", "losses", "mismatch", "prepare", "prepasses",
-           "token_logprobs"]
+           "contrastive_losses", "count", "count_group_tokens", "diagnose", "estimator_settings",
+           "estimators", "instruction_set", "loss_settings", "losses", "mismatch", "prepare",
+           "prepasses", "token_logprobs"]

@@ -43,7 +43,8 @@ ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
 
 # Those of them that have one number for each token.
 TOKEN_ARRAYS = tuple(a for a in ARRAYS
-                     if a not in ("advantages", "row_weights", "truncated", "offsets"))
+                     if a not in ("advantages", "row_weights", "group_tokens", "truncated",
+                                  "offsets"))
 
 
 def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
@@ -227,6 +228,16 @@ def _(a, b):
 def _(*arrays, **named):
     array = next(a for a in (*arrays, *named.values()) if isinstance(a, torch.Tensor))
     return array.new_empty((4,), dtype=torch.float64)
+
+
+@torch.library.register_fake("gdpo::count_group_tokens")
+def _(*arrays, **named):
+    given = dict(zip(ARRAYS, arrays), **named)
+    offsets = given.get("offsets")
+    array = next(given[name] for name in TOKEN_ARRAYS if isinstance(given.get(name), torch.Tensor)
+                 ) if offsets is None else offsets
+    rows = len(array) - 1 if offsets is not None else array.shape[:-1].numel()
+    return array.new_empty((rows,), dtype=torch.float64)
 
 
 @torch.library.register_fake("gdpo::advantages")

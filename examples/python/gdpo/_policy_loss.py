@@ -170,7 +170,8 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
       Where you know the count of the whole step (num_items_in_batch), set it on the sum instead:
       counts[3] = num_items_in_batch.
     group_size, group_ids or group_offsets: the groups, as `advantages` takes them; their number is
-      then the share of `given`, which a `ContrastiveLoss` divides by. The CPU counts them.
+      then the share of `given`, which a `ContrastiveLoss` and a mean over groups divide by. The
+      CPU counts them.
 
     Errors: ValueError for shapes that do not fit, and on the CPU for labels (-100) as a mask.
     """
@@ -191,6 +192,34 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
     if given:
         counts[3] = given
     return counts
+
+
+def count_group_tokens(*, mask: Optional[torch.Tensor] = None, logp: Optional[torch.Tensor] = None,
+                       offsets: Optional[torch.Tensor] = None, group_size: int = 0,
+                       group_ids: Any = None, group_offsets: Any = None) -> torch.Tensor:
+    """The valid tokens of the group of each row: (rows) float64, which a mean over groups needs.
+
+    A mean over groups is a loss with aggregate.mode="group-mean-token-mean" and over="given": the
+    mean over prompts (SkyRL's prompt_mean), or over rollouts that were split into rows (slime's
+    rollout_ids), of their means over tokens. Give it what this returns as `group_tokens`, and
+    counts from `count(..., group_size=...)`. A group whose rows are in several micro-batches or
+    ranks has the sum of what this returns for it there, and counts once.
+
+    mask, logp, offsets: as for `count`. group_size, group_ids or group_offsets: the groups, as
+      `advantages` takes them. The CPU counts them.
+
+    Errors: ValueError for shapes and groups that do not fit.
+    """
+    arrays = batch_arrays("gdpo::count_group_tokens",
+                          {"mask": mask, "logp": logp, "offsets": offsets})
+    if all(array is None for array in arrays):
+        raise ValueError("gdpo::count_group_tokens: batch: given no array of tokens and no offsets;"
+                         " needed: a mask, offsets or log-probs, which say how many tokens the "
+                         "rows have")
+    device = next(array.device for array in arrays if array is not None)
+    groups = grouping("gdpo::count_group_tokens", device, group_size, group_ids, group_offsets)
+    with torch.no_grad(), our_errors(with_group_offsets):
+        return ops.count_group_tokens(*on_cpu(arrays), *on_cpu(groups)).to(device)
 
 
 @takes_settings("loss")
@@ -249,6 +278,7 @@ class PolicyLoss(torch.nn.Module):
                 weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
                 entropy_weights: Optional[torch.Tensor] = None,
                 row_weights: Optional[torch.Tensor] = None,
+                group_tokens: Optional[torch.Tensor] = None,
                 entropies: Optional[torch.Tensor] = None, tags: Optional[torch.Tensor] = None,
                 truncated: Optional[torch.Tensor] = None,
                 level_log_weights: Optional[torch.Tensor] = None) -> LossAndMetrics:
@@ -268,7 +298,8 @@ class PolicyLoss(torch.nn.Module):
         mask: not 0 at the tokens of the loss; masked tokens may hold anything, even NaN.
           completion_mask: the tokens that lengths count. segments: ids of turns.
         weights, kl_weights, entropy_weights: factors of surrogate, KL and entropy bonus at each
-          token; row_weights: of each row, at least 0. level_log_weights: logs of weights in the
+          token; row_weights: of each row, at least 0. group_tokens (rows): from
+          `count_group_tokens`, for means over groups. level_log_weights: logs of weights in the
           ratio, which is the sum over a sequence or segment; refused where each token has its own
           ratio.
         entropies: in nats, for the bonus of entropy_coef and for metrics; with a gradient, such as
@@ -290,8 +321,9 @@ class PolicyLoss(torch.nn.Module):
             "weights": weights, "entropies": entropies, "kl_weights": kl_weights,
             "entropy_weights": entropy_weights, "tags": tags,
             "mask": mask, "completion_mask": completion_mask, "segments": segments,
-            "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
-            "offsets": offsets, "level_log_weights": level_log_weights})
+            "advantages": advantages, "row_weights": row_weights,
+            "group_tokens": group_tokens, "truncated": truncated, "offsets": offsets,
+            "level_log_weights": level_log_weights})
         check_tensors("gdpo::PolicyLoss", {"logp": arrays[0], "counts": counts})
         check_gradient("gdpo::PolicyLoss", logp, "logp", dict(zip(ARRAYS, arrays)))
         try:

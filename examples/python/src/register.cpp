@@ -50,6 +50,7 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(loss_over_schema);
   library.def(count_schema);
   library.def(count_groups_schema);
+  library.def(count_group_tokens_schema);
   library.def(token_logprobs_schema);
   library.def(token_logprobs_backward_schema);
   library.def(advantages_schema);
@@ -82,6 +83,7 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("scale_", TORCH_BOX(&scale_in_place));
   library.impl("count", TORCH_BOX(&count));
   library.impl("count_groups", TORCH_BOX(&count_groups));
+  library.impl("count_group_tokens", TORCH_BOX(&count_group_tokens));
   library.impl("advantages", TORCH_BOX(&advantages));
   library.impl("prepare", TORCH_BOX(&prepare));
   library.impl("metrics_map", TORCH_BOX(&metrics_map));

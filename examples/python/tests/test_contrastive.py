@@ -418,8 +418,9 @@ def arguments(dtype, gradient: bool, groups: tuple) -> tuple:
 def test_opcheck(dtype, gradient):
     for groups in ((4,), (0, torch.arange(12) // 4), (0, None, torch.tensor([0, 4, 8, 12]))):
         torch.library.opcheck(ops.contrastive_loss.default, arguments(dtype, gradient, groups))
-        torch.library.opcheck(ops.count_groups.default, (None,) * ARRAYS.index("mask") + (
-            torch.ones(12, 3), *(None,) * (len(ARRAYS) - ARRAYS.index("mask") - 1), *groups))
+        for count in (ops.count_groups.default, ops.count_group_tokens.default):
+            torch.library.opcheck(count, (None,) * ARRAYS.index("mask") + (
+                torch.ones(12, 3), *(None,) * (len(ARRAYS) - ARRAYS.index("mask") - 1), *groups))
 
 
 REAL = gdpo.ContrastiveLoss("real")

@@ -165,7 +165,8 @@ def test_every_operator_is_checked():
     """A new operator needs its line above."""
     known = {"policy_loss", "policy_loss_forward", "policy_loss_from_logits",
              "policy_loss_from_logits_", "scaled", "scale_", "settings", "configure",
-             "loss_over", "count", "count_groups", "contrastive_loss",  # test_contrastive.py
+             "loss_over", "count",
+             "count_groups", "count_group_tokens", "contrastive_loss",  # test_contrastive.py
              "token_logprobs", "token_logprobs_backward", "advantages",
              "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",

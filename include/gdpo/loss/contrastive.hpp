@@ -2,7 +2,7 @@
 // ContrastiveLoss: REAL, a policy loss over groups of rows in place of a sum over tokens.
 #include <gdpo/loss/engine/contrast.hpp>
 #include <gdpo/loss/shared/write_result.hpp>
-#include <gdpo/tokens/count.hpp>
+#include <gdpo/tokens/count_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -18,21 +18,6 @@ class ContrastiveWorkspace {
   LossWorkspace<S> tokens;
   std::vector<detail::SidedRow> rows;
 };
-
-/// The counts of one (micro-)batch as count(batch) gives them, with the number of its groups as
-/// `given`, by which a ContrastiveLoss is divided. The sum over the micro-batches and ranks of a
-/// step has the groups of the step.
-///
-/// groups: groups_of, by_offsets or by_id; empty groups count. Throws invalid_input for shapes that
-/// do not fit.
-template <class S, class Groups, std::enable_if_t<detail::is_host_grouping_v<Groups>, int> = 0>
-Normalizer count(const TokenBatch<S>& batch, const Groups& groups) {
-  Normalizer n = count(batch);
-  const auto rows = static_cast<index_t>(n.rows);
-  groups.check("gdpo::count", rows);
-  n.given = static_cast<double>(groups.count(rows));
-  return n;
-}
 
 /// REAL ("Rewards as Labels", arXiv 2602.05630): contrasts the good rows of a group with its bad
 /// ones, with its analytic gradient and the metrics of a PolicyLoss.

@@ -10,7 +10,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// They are sums over tokens: SkyRL has divided the advantages by the counts of its loss_reduction
 /// before. To divide here instead, set `aggregate` (token_mean is Over::Tokens; sequence_mean is
-/// aggregate::seq_mean_token_mean()). SkyRL computes its KL term apart from them, so beta is 0.
+/// aggregate::seq_mean_token_mean(); prompt_mean is aggregate::group_mean(), whose groups are the
+/// prompts). SkyRL computes its KL term apart from them, so beta is 0.
 namespace skyrl {
 inline constexpr const char* version = "skyrl 0.3.0";
 /// policy_loss_type="regular" (ppo_policy_loss): the log ratio clamped to +-20, and clip 0.2.

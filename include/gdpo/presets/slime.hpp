@@ -54,7 +54,9 @@ inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
 
 /// policy_loss_function with advantage_estimator="cispo": the detached ratio between 1 - eps_clip
 /// and 1 + eps_clip_high, 0.2 both. The mean over the rows of the step of their token means: set
-/// Normalizer::given = global_batch_size. use_kl_loss is kl.beta = kl_loss_coef.
+/// Normalizer::given = global_batch_size. Where rollouts are split into rows (rollout_ids), set
+/// aggregate = aggregate::group_mean(), whose groups are the rollouts. use_kl_loss is kl.beta =
+/// kl_loss_coef.
 inline constexpr CispoLoss<level::Token<>, Kl<kl::K1>> cispo_loss{
     {}, {}, {0.0}, aggregate::seq_mean_token_mean(Over::Given), {{1 - 0.2, 1 + 0.2}, {}}};
 

@@ -54,4 +54,5 @@
 #define GDPO_ROW_COLUMNS(X) \
   X(advantages, double)     \
   X(row_weights, double)    \
+  X(group_tokens, double)   \
   X(truncated, double)

@@ -83,6 +83,22 @@ bool reads_width(const A& aggregate) {
   }
 }
 
+/// Whether an aggregate may read AggregateArgs::row.group_tokens. It then has a member
+/// `bool reads_group() const`, which says whether it does with its present settings.
+template <class A, class = void>
+constexpr bool may_read_group_v = false;
+template <class A>
+constexpr bool may_read_group_v<A, std::void_t<decltype(std::declval<const A&>().reads_group())>> =
+    true;
+template <class A>
+bool reads_group(const A& aggregate) {
+  if constexpr (may_read_group_v<A>) {
+    return aggregate.reads_group();
+  } else {
+    return false;
+  }
+}
+
 /// Whether an aggregate has a member `const char* divides_by_nothing(const Normalizer&) const`.
 template <class A, class = void>
 constexpr bool knows_its_count_v = false;
@@ -183,6 +199,15 @@ void check_width(const char* function, const Aggregate& aggregate, const TokenLa
   if (!reads_width(aggregate) || !layout.offsets) return;
   contract::fail(function, argument, "true, with a packed batch",
                  "a constant: packed tokens have no padded width");
+}
+/// Throws where an aggregate reads the tokens of groups, which the batch does not have.
+template <class Aggregate, class Batch>
+void check_group(const char* function, const Aggregate& aggregate, const Batch& batch,
+                 const TokenLayout& layout) {
+  if (!reads_group(aggregate) || batch.group_tokens || layout.tokens == 0) return;
+  contract::fail(function, "batch.group_tokens", "no array",
+                 "the tokens of the group of each row (gdpo::count_group_tokens), because the "
+                 "aggregate is a mean over groups");
 }
 
 }  // namespace detail

@@ -52,6 +52,8 @@ GDPO_BEGIN_NAMESPACE
 struct RowCounts {
   index_t tokens;  ///< Number of valid tokens in the row.
   index_t width;   ///< Padded width of the batch, in tokens; 0 in a packed batch.
+  /// TokenBatch::group_tokens: number of valid tokens in the row's group; 0 without the column.
+  double group_tokens = 0;
 };
 
 /// What an aggregate is given to compute the weight of a row.

@@ -74,6 +74,7 @@ class RowDriver {
                       static_cast<bool>(batch.mask));
     check_written_tokens(function, "gradient", gradient, layout_);
     check_row_weights(function, batch, layout_);
+    if (reads_group(aggregate)) check_group_tokens(function, batch, layout_);
     const char* nothing = divides_by_nothing(aggregate, normalizer);
     if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
   }
@@ -86,8 +87,7 @@ class RowDriver {
   WeighedRow<S> read(index_t i, RowMemory<S>& memory, NonFinite& bad_weights) const {
     const TokenRow<S> row = read_row(batch_, layout_, i, reads_, memory.rows);
     const index_t tokens = row.count();
-    double weight =
-        tokens > 0 ? aggregate_(AggregateArgs{{tokens, layout_.width}, normalizer_}) : 0.0;
+    double weight = tokens > 0 ? aggregate_(args_of(i, tokens)) : 0.0;
     if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
     if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
     return {row, tokens, weight};
@@ -156,13 +156,19 @@ class RowDriver {
   }
 
  private:
+  /// What an aggregate is given of row i.
+  AggregateArgs args_of(index_t i, index_t tokens) const {
+    const double of_group = batch_.group_tokens ? batch_.group_tokens(i) : 0.0;
+    return {{tokens, layout_.width, of_group}, normalizer_};
+  }
+
   template <class Row>
   void run_unit(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
     for (index_t i = first; i < last; ++i) {
       const RowSpan span = layout_(i);
       WeighedRow<S> weighed = read(i, memory, row.bad_weights());
       if constexpr (weighs_rows_v<Row>) {
-        row.weigh(weighed, AggregateArgs{{weighed.tokens, layout_.width}, normalizer_},
+        row.weigh(weighed, args_of(i, weighed.tokens),
                   batch_.row_weights ? batch_.row_weights(i) : 1.0);
       }
       if (i + 1 < last) prefetch_mask(layout_(i + 1));

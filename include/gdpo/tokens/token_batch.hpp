@@ -91,6 +91,11 @@ struct TokenBatch {
   /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. A loss on the host refuses a
   /// negative one of a row with valid tokens; on a device, where nobody looks first, it counts.
   Column row_weights;
+  /// (B) Number of valid tokens in all rows of the row's group, in the whole step
+  /// (tokens/count_groups.hpp). Needed, and read, only where an aggregate is a mean over groups
+  /// (Aggregate::Mode::GroupMean). A loss on the host refuses a number that is less than the valid
+  /// tokens of its row, or not finite; on a device, where nobody looks first, it counts.
+  Column group_tokens;
   /// Factor of the surrogate, at least 0; no gradient flows through it. Pre-passes write it.
   /// Absent: 1. No call looks at each token for a negative factor, which counts as it is and clips
   /// the wrong side: negate the advantage instead.

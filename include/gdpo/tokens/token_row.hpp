@@ -78,18 +78,23 @@ inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& sp
                     span.length);
 }
 
+/// f(i, n) for each row i of a batch, in their order, with the number n of its valid tokens.
+template <class S, class F>
+void for_each_count(const TokenBatch<S>& batch, const TokenLayout& layout, const F& f) {
+  const bool converts = batch.mask && !batch.mask.in_place();
+  std::vector<unsigned char> scratch(converts ? static_cast<std::size_t>(layout.longest) : 0);
+  for (index_t row = 0; row < layout.rows; ++row)
+    f(row, count_row(batch.mask, layout(row), scratch.data()));
+}
 /// Counts the rows of a batch, those with a valid token, and the valid tokens.
 template <class S>
 Normalizer count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
-  const bool converts = batch.mask && !batch.mask.in_place();
-  std::vector<unsigned char> scratch(converts ? static_cast<std::size_t>(layout.longest) : 0);
   Normalizer n;
   n.rows = static_cast<double>(layout.rows);
-  for (index_t row = 0; row < layout.rows; ++row) {
-    const index_t tokens = count_row(batch.mask, layout(row), scratch.data());
+  for_each_count(batch, layout, [&n](index_t, index_t tokens) {
     n.tokens += static_cast<double>(tokens);
     n.non_empty_rows += tokens > 0;
-  }
+  });
   return n;
 }
 
@@ -149,6 +154,24 @@ void check_row_weights(const char* function, const Batch& batch, const TokenLayo
                      contract::text(weight), "a number of at least 0 for a row with valid tokens");
     }
   }
+}
+
+/// Throws unless the group of each row with valid tokens has at least the tokens of the row. Reads
+/// the masks of all rows.
+template <class S>
+void check_group_tokens(const char* function, const TokenBatch<S>& batch,
+                        const TokenLayout& layout) {
+  if (!batch.group_tokens) return;
+  for_each_count(batch, layout, [&](index_t i, index_t tokens) {
+    const double of_group = batch.group_tokens(i);
+    if (tokens == 0 || (of_group >= static_cast<double>(tokens) && !math::not_finite(of_group)))
+      return;
+    contract::fail(
+        function, "batch.group_tokens(" + contract::text(i) + ")",
+        contract::text(of_group) + ", for a row of " + contract::text(tokens) + " tokens",
+        "the valid tokens of all rows of its group, those of this row among them "
+        "(gdpo::count_group_tokens of the prepared batch)");
+  });
 }
 
 }  // namespace detail

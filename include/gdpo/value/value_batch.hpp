@@ -43,6 +43,8 @@ struct ValueBatch {
   /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. A loss on the host refuses a
   /// negative one of a row with valid tokens; on a device, where nobody looks first, it counts.
   Column row_weights;
+  /// (B) Number of valid tokens in all rows of the row's group, as TokenBatch::group_tokens.
+  Column group_tokens;
 };
 
 GDPO_END_NAMESPACE

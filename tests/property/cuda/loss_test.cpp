@@ -56,7 +56,7 @@ void set_kl(Random&, Bounded& to, const loss_product::Settings& s, std::size_t k
   to.factor.first = {0.9, 1.1};
 }
 void set_aggregate(Random& random, gdpo::Aggregate& a, bool is_packed) {
-  a.mode = static_cast<gdpo::Aggregate::Mode>(random.below(5));
+  a.mode = static_cast<gdpo::Aggregate::Mode>(random.below(6));
   a.scale = random.pick({1.0, 4.0}), a.over = static_cast<gdpo::Over>(random.below(4));
   a.row_count_eps = random.pick({0.0, 1e-8, 0.5});
   a.padded_width = !is_packed && random.chance(0.5);

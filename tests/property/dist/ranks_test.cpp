@@ -261,6 +261,7 @@ TEST_CASE("rows whose tokens are on several ranks give the bits of whole rows", 
           offsets.push_back(static_cast<std::int32_t>(positions.size()));
         }
         part.advantages = data.advantages, part.row_weights = data.row_weights;
+        part.group_tokens = data.group_tokens;
         part.truncated = data.truncated;
         const auto tokens = static_cast<int>(positions.size());
         part.rows = packed ? 1 : data.rows, part.width = packed ? tokens : tokens / data.rows;

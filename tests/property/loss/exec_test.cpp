@@ -107,6 +107,14 @@ TEST_CASE("KL terms with factors and aggregates of their own, on every target", 
   check_small<float>(gdpo::with_kl(gdpo::grpo_loss, bounded));
 }
 
+TEST_CASE("means over groups, of the loss and of a KL term, on every target", "[loss][exec]") {
+  Kl<kl::K3, kl::Direct, Factors<>, gdpo::Aggregate> term;
+  term.aggregate = aggregate::group_mean(gdpo::Over::Rows);
+  auto loss = gdpo::with_kl(gdpo::grpo_loss, term);
+  loss.aggregate = aggregate::group_mean();
+  check_small<float>(loss);
+}
+
 TEST_CASE("the caller's surrogate, KL term and factor, in double", "[loss][exec][archetype]") {
   check<double>(PolicyLoss<level::Token<>, archetype::Soft, archetype::GatedTeacher,
                            archetype::RootOfLength, Factors<archetype::OfTheRow>>{});

@@ -106,7 +106,8 @@ void settings(const T& good, const std::vector<Setting>& expected) {
 // What fits several settings.
 const char* const eps_at = "std | var | clamp_std | clamp_var | none | std_or_one";
 const char* const mode =
-    "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum";
+    "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum | "
+    "group-mean-token-mean";
 const char* const against = "ref | old | teacher | rollout";
 const char* const statistic =
     "token | segment_mean | segment_sum | segment_max | segment_log_mean_exp | sequence_mean | "

@@ -56,6 +56,10 @@ TEST_CASE("weights by hand", "[aggregate]") {
   CHECK(weight({Mode::SeqMeanTokenSumNorm, Over::NonEmptyRows, 0, 2, 0, 100}, 4) == 2.0 / 500);
   CHECK(weight(token_sum(), 4) == 1);
   CHECK(weight(token_sum(0.25), 4) == 0.25);
+  const auto of_group = [](const Aggregate& a) { return a(gdpo::AggregateArgs{{4, 16, 10}, n}); };
+  CHECK(of_group(group_mean()) == 1.0 / 640);
+  CHECK(of_group(group_mean(Over::Rows)) == 1.0 / 80);
+  CHECK(of_group({Mode::GroupMean, Over::Given, 0, 3, 2}) == 3.0 / 64 / 12);
 }
 
 TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") {
@@ -63,6 +67,7 @@ TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") 
   const gdpo::AggregateArgs args{{0, 0}, none};
   CHECK(token_mean()(args) == 0);
   CHECK(seq_mean_token_mean()(args) == 0);
+  CHECK(group_mean()(args) == 0);
   CHECK(seq_mean_token_sum()(args) == 0);
   CHECK(seq_mean_token_sum_norm(100)(args) == 0);
   CHECK(norm_over_width()(args) == 0);

@@ -16,7 +16,7 @@ using refusals::Call;
 gdpo::ValueBatch<double> value_batch(Call& call) {
   gdpo::ValueBatch<double> b;
   call.bind("values", b.values, "old_values", b.old_values, "returns", b.returns, "mask", b.mask,
-            "offsets", b.offsets, "row_weights", b.row_weights);
+            "offsets", b.offsets, "row_weights", b.row_weights, "group_tokens", b.group_tokens);
   return b;
 }
 gdpo::ValueLoss<> value_loss(const Call& call) {

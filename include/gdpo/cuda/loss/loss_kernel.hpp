@@ -181,10 +181,9 @@ class LossKernel {
       row.entropy_scale = entropy_scale(loss, batch, i, counted.tokens, weight, normalizer);
       if constexpr (Terms::own_aggregates) {
         const Normalizer divisor = normalizer();
-        weight =
-            row.parts.set(loss.kl, weight, AggregateArgs{{counted.tokens, batch.width}, divisor},
-                          batch.row_weights ? batch.row_weights(i) : 1.0,
-                          [&] { gdpo::detail::note(state.tally.non_finite.weights, i, -1); });
+        weight = row.parts.set(loss.kl, weight, args_of(batch, i, counted.tokens, divisor),
+                               batch.row_weights ? batch.row_weights(i) : 1.0,
+                               [&] { gdpo::detail::note(state.tally.non_finite.weights, i, -1); });
       }
       row.span = span;
       row.tokens = counted.tokens, row.completion = counted.completion, row.first = counted.first;

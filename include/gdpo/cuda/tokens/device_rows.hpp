@@ -254,13 +254,19 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
   return exact;
 }
 
+/// What an aggregate is given of a row with `tokens` valid tokens.
+template <class S>
+GDPO_INLINE AggregateArgs args_of(const DeviceBatch<S>& batch, index_t row, index_t tokens,
+                                  const Normalizer& divisor) {
+  return {{tokens, batch.width, batch.group_tokens ? batch.group_tokens(row) : 0.0}, divisor};
+}
 /// The weight W_i of a row with `tokens` valid tokens.
 template <class Loss, class S>
 GDPO_DEVICE double weight_of(const Loss& loss, const DeviceBatch<S>& batch, index_t row,
                              index_t tokens, const DeviceNormalizer& normalizer) {
   if (tokens == 0) return 0;
   const Normalizer divisor = normalizer();
-  const double weight = loss.aggregate(AggregateArgs{{tokens, batch.width}, divisor});
+  const double weight = loss.aggregate(args_of(batch, row, tokens, divisor));
   return batch.row_weights ? math::mul(weight, batch.row_weights(row)) : weight;
 }
 /// The advantage of a row; 0 where the tokens have advantages of their own.

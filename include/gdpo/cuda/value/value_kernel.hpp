@@ -37,6 +37,7 @@ struct DeviceValues {
     }
     TokenBatch<S> marks;
     marks.mask = b.mask, marks.offsets = b.offsets, marks.row_weights = b.row_weights;
+    marks.group_tokens = b.group_tokens;
     return marks;
   }
   /// Whether the tokens of each row stand side by side as S, masks as bytes, so that four of them

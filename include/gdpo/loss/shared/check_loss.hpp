@@ -61,8 +61,10 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
       kl.with_factors([&reads](const auto& factors) { add_reads(reads, factors); });
   });
   check_width(function, loss.aggregate, layout);
+  check_group(function, loss.aggregate, batch, layout);
   for_each_own_aggregate(loss.kl, [&](const auto& own) {
     check_width(function, own, layout, "kl.aggregate.padded_width");
+    check_group(function, own, batch, layout);
   });
   if (!decltype(Loss::level)::of_segment && batch.level_log_weights) {
     fail(function, "batch.level_log_weights", "an array, at level::Token",

@@ -16,6 +16,7 @@ TokenBatch<S> tokens_of(const ValueBatch<S>& b, bool reads_old) {
   tokens.logp = b.values, tokens.token_advantages = b.returns;
   if (reads_old) tokens.old_logp = b.old_values;
   tokens.mask = b.mask, tokens.offsets = b.offsets, tokens.row_weights = b.row_weights;
+  tokens.group_tokens = b.group_tokens;
   return tokens;
 }
 
@@ -41,7 +42,9 @@ TokenLayout shape_of(const char* function, const ValueBatch<S>& b, NeedsLogp nee
         f("batch.values", b.values), f("batch.old_values", b.old_values);
         f("batch.returns", b.returns), f("batch.mask", b.mask);
       },
-      [&](const auto& f) { f("batch.row_weights", b.row_weights); });
+      [&](const auto& f) {
+        f("batch.row_weights", b.row_weights), f("batch.group_tokens", b.group_tokens);
+      });
 }
 /// The layout with the offsets read and checked, and the mask looked at.
 template <class S>
@@ -65,6 +68,7 @@ void check_value_loss(const char* function, const Loss& loss, const ValueBatch<S
   using contract::fail;
   check_fields(function, "", loss);
   check_width(function, loss.aggregate, layout);
+  check_group(function, loss.aggregate, batch, layout);
   if (layout.tokens == 0) return;  // nothing will be read
   if (!batch.returns)
     fail(function, "batch.returns", "no array", "what the values are trained towards");

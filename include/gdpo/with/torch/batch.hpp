@@ -28,6 +28,7 @@ struct TorchBatch {
   at::Tensor offsets;           ///< (B + 1) Where each row of packed tokens begins.
   at::Tensor segments;          ///< (tokens) Ids of segments, such as turns.
   at::Tensor row_weights;       ///< (B) Factor of the row's weight.
+  at::Tensor group_tokens;      ///< (B) Valid tokens of the row's group, for means over groups.
   at::Tensor weights;           ///< (tokens) Factor of the surrogate.
   at::Tensor kl_weights;        ///< (tokens) Factor of the KL terms.
   at::Tensor entropy_weights;   ///< (tokens) Factor of the entropies in an EntropyBonus.

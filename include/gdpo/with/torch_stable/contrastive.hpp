@@ -1,5 +1,6 @@
 #pragma once
 // The operators of contrastive losses, which are over groups of rows, and their counts.
+#include <algorithm>
 #include <gdpo/with/torch_stable/contrastive_line.hpp>
 #include <gdpo/with/torch_stable/groups.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
@@ -80,6 +81,22 @@ inline Tensor count_groups(GDPO_TORCH_PARAMETERS, GDPO_TORCH_GROUPS_PARAMETERS) 
                           [&](const auto& groups) { return gdpo::count(batch, groups); }),
       detail::data_of(counts));
   return counts;
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* count_group_tokens_schema =
+    "count_group_tokens(" GDPO_TORCH_SCHEMA ", " GDPO_TORCH_GROUPS_SCHEMA ") -> Tensor";
+/// The valid tokens of the group of each row, (B) float64 (tokens/count_groups.hpp).
+inline Tensor count_group_tokens(GDPO_TORCH_PARAMETERS, GDPO_TORCH_GROUPS_PARAMETERS) {
+  constexpr const char* function = "gdpo::count_group_tokens";
+  detail::check_contrastive_groups(function, GDPO_TORCH_GROUPS_NAMES);
+  const TokenBatch<double> batch = detail::batch_of<double>(function, GDPO_TORCH_NAMES);
+  const std::vector<double> tokens = detail::with_groups(
+      function, GDPO_TORCH_GROUPS_NAMES,
+      [&](const auto& groups) { return gdpo::count_group_tokens(batch, groups); });
+  Tensor column = detail::doubles({static_cast<std::int64_t>(tokens.size())});
+  std::copy(tokens.begin(), tokens.end(), detail::data_of(column));
+  return column;
 }
 
 }  // namespace torch_stable
