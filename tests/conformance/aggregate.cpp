@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "loss.hpp"
+#include "loss_settings.hpp"
 #include "releases.hpp"
 
 namespace conformance {
@@ -189,6 +189,8 @@ void mean_and_variance(const Case& recorded, double count_eps, Comparison& compa
           gdpo::masked_mean(packed, {}, count_eps));
   compare("mean_denom7", gdpo::masked_mean_over(in.view(), in.mask_view(), 7.0),
           gdpo::masked_mean_over(packed, gdpo::View<const unsigned char, 1>{}, 7.0));
+  compare("mean_global50", gdpo::masked_mean_over(in.view(), in.mask_view(), 50 + count_eps),
+          gdpo::masked_mean_over(packed, gdpo::View<const unsigned char, 1>{}, 50 + count_eps));
   compare("var", gdpo::masked_variance(in.view(), in.mask_view(), 1, count_eps),
           gdpo::masked_variance(packed, {}, 1, count_eps));
   compare("var_biased", gdpo::masked_variance(in.view(), in.mask_view(), 0, count_eps),
@@ -258,6 +260,87 @@ void nvlabs_whiten(const Case& recorded, Comparison& comparison) {
   settings.keep_mean = !params.flag("shift_mean");
   params.all_read();
   whiten(settings, recorded, comparison);
+}
+
+// The same for each row by itself: `settings` over the tokens of the row.
+void whiten_rows(const gdpo::Renorm& settings, const Case& recorded, Comparison& comparison) {
+  const Values in = values_of(recorded);
+  Array out{in.values.shape, std::vector<double>(in.values.data.size())};
+  const std::size_t width = in.values.shape[1];
+  for (std::size_t begin = 0; begin < in.values.data.size(); begin += width) {
+    const auto n = static_cast<gdpo::index_t>(width);
+    gdpo::whiten_into(gdpo::view(in.values.data.data() + begin, n),
+                      gdpo::view(in.mask.data() + begin, n), settings,
+                      gdpo::view(out.data.data() + begin, n));
+  }
+  comparison.output("values", out, in.mask);
+}
+
+void openrlhf_normalize(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::Renorm settings = gdpo::openrlhf::batch_norm;
+  params.of_preset("var_clamp_min", settings.eps);
+  params.of_preset("ddof", settings.ddof);
+  params.fixed("dim", 1);
+  params.without_effect({"eps"});  // of the std, which is at least 1e-4
+  params.all_read();
+  whiten_rows(settings, recorded, comparison);
+}
+
+void areal_normalize(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::Renorm settings = gdpo::areal::masked_normalization;
+  params.of_preset("eps", settings.eps);
+  settings.ddof = static_cast<int>(params.integer("ddof"));
+  params.remark("variance");
+  const bool of_rows = params.has("dim");
+  if (of_rows) params.fixed("dim", 1);
+  params.without_effect({"dim"});
+  params.all_read();
+  (of_rows ? whiten_rows : whiten)(settings, recorded, comparison);
+}
+
+// VESPO's weight of a row: -dloss/dlogp of its tokens in the sum over tokens with advantages of 1
+// and -1. It depends on the sign of the advantage alone.
+Handler gamma_weights(const std::vector<const char*>& names, const char* output) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    LossSetup setup;
+    setup.loss = gdpo::runtime::loss("vespo");
+    aggregate_of(setup) = gdpo::aggregate::token_sum();
+    set_factor(setup, gdpo::factor::Gamma{params.number(names[0]), params.number(names[1]),
+                                          params.number(names[2]), params.number(names[3])});
+    if (params.has("token_log_ratio_clamp")) {
+      params.of_preset("token_log_ratio_clamp",
+                       gdpo::Bounds{gdpo::vespo_level.map.lo, gdpo::vespo_level.map.hi});
+      params.of_preset("seq_log_ratio_clamp", gdpo::vespo_level.bounds);
+    }
+    params.all_read();
+    Case renamed = recorded;  // TRL's name for the weights of the sampler
+    const auto weights = renamed.inputs.find("importance_sampling_ratio");
+    if (weights != renamed.inputs.end()) {
+      renamed.inputs["vllm_is_ratio"] = *weights;
+      renamed.inputs.erase("importance_sampling_ratio");
+    }
+    TokenInputs in = token_inputs(renamed);
+    if (!in.weights.empty()) {
+      const Array given = array_of(renamed.inputs.at("vllm_is_ratio"));
+      in = in_ratio(in, given.shape.back() == 1 && in.width > 1);
+    }
+    for (double& a : in.advantages) a = a < 0 ? -1 : 1;
+    const LossRun run = padded_and_packed(
+        in, [&](const TokenInputs& layout) { return run_loss(setup, layout); }, comparison);
+    Array of_rows{array_of(recorded.expected.at(output)).shape, {}};
+    std::vector<unsigned char> selected;
+    const auto width = static_cast<std::size_t>(in.width);
+    for (std::size_t i = 0; i < run.rows; ++i) {
+      std::size_t t = 0;  // the first valid token
+      while (t < width && in.mask[i * width + t] == 0) ++t;
+      selected.push_back(t < width);
+      of_rows.data.push_back(t < width ? -in.advantages[i] * run.gradient[i * width + t] : 0.0);
+    }
+    comparison.output(output, of_rows, selected);
+  };
 }
 
 // --- what trainers decide from reductions
@@ -331,6 +414,18 @@ void add_reductions(Registry& registry) {
                     scaled_advantages);
   registry.add("verl", "aggregate", "masked_mean", masked_mean("mean_eps"));
   registry.add("verl", "aggregate", "masked_whiten", verl_whiten);
+  registry.add("nemo_rl", "aggregate", "masked_mean", masked_mean("eps"));
+  registry.add("openrlhf", "aggregate", "masked_normalize", openrlhf_normalize);
+  registry.add("areal", "aggregate", "masked_normalization", areal_normalize);
+  const std::vector<const char*> names{"k_pos", "lambda_pos", "k_neg", "lambda_neg"},
+      prefixed{"vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"};
+  registry.add_loss("trl", "aggregate", "GRPOTrainer.get_gamma_weights",
+                    [=](const Case& recorded, Comparison& comparison) {
+                      const bool released = !recorded.release.empty();
+                      gamma_weights(released ? prefixed : names, released ? "weights" : "phi_seq")(
+                          recorded, comparison);
+                    });
+  registry.add_loss("liger", "aggregate", "get_gamma_weights", gamma_weights(prefixed, "weights"));
   registry.add("nvlabs_gdpo", "aggregate", "masked_mean", masked_mean("eps"));
   registry.add("nvlabs_gdpo", "aggregate", "masked_whiten", nvlabs_whiten);
   registry.add("open_instruct", "aggregate", "masked_mean", open_instruct_mean);

@@ -74,7 +74,7 @@ std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
       estimator);
 }
 std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
-  return text("value", loss.half, loss.aggregate.mode, loss.aggregate.over,
+  return text("value", loss.half, loss.delta, loss.aggregate.mode, loss.aggregate.over,
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
 }
 std::string settings_of(const gdpo::runtime::Prepass& any) {

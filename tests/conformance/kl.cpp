@@ -96,7 +96,12 @@ void kl_penalty(const Case& recorded, Comparison& comparison) {
 Handler kl_estimator(const char* name) {
   return [name](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
-    AnyKl term = gdpo::runtime::kl(params.choice(name, {"k1", "k2", "k3", "abs"}));
+    AnyKl term = gdpo::runtime::kl(params.choice(name, {"k1", "k2", "k3", "abs", "low_var_kl"}));
+    // NeMo-RL: weights of value 1 that carry the gradient of the score function.
+    if (params.has("importance_weights")) {
+      params.remark("importance_weights");
+      term.gradient = gdpo::KlGradient::ScoreFunction;
+    }
     params.without_effect({"masked"});
     // OpenRLHF: the value as it is, with the gradient of k2, which the ratio to the old policy
     // weights where that is known.
@@ -181,6 +186,8 @@ void add_kl_estimates(Registry& registry) {
   registry.add_loss("areal", "kl", "KLEstimator", kl_estimator("kl_estimator"));
   registry.add_loss("openrlhf", "kl", "compute_approx_kl", kl_estimator("kl_estimator"));
   registry.add_loss("skyrl", "kl", "compute_approx_kl", kl_estimator("kl_estimator_type"));
+  registry.add_loss("nemo_rl", "kl", "calculate_kl", kl_estimator("kl_type"));
+  registry.add_loss("slime", "kl", "compute_approx_kl", kl_estimator("kl_loss_type"));
   registry.add_loss("torchrl", "kl", "k3_kl_token_estimate", kl_penalty);
   registry.add_loss("trinity", "kl", "K1Fn.calculate_kl", trinity_kl("k1"));
   registry.add_loss("trinity", "kl", "K2Fn.calculate_kl", trinity_kl("k2"));

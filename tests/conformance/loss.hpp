@@ -30,6 +30,7 @@ struct LossSetup {
   Prepare prepare;
   bool weighs_ratio = false;        // the recorded weights enter the ratio of the row
   bool over_padding = false;        // the trainer's sums run over masked positions too
+  bool row_advantages = false;      // advantages of tokens are replaced by their means over the row
   std::vector<std::string> passes;  // settings of those of its pre-passes that may be presets
 
   // Compares metrics under the trainer's names for them, and other results than the loss.

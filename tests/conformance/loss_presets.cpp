@@ -689,8 +689,6 @@ LossSetup nemo_rl_loss(Params& params, const Case&) {
   params.without_effect({"ratio_clip_c"});
   set_beta(setup, params.number("reference_policy_kl_penalty"));
   const std::string type = params.choice("reference_policy_kl_type", {"k1", "k2", "k3"});
-  if (params.flag("use_on_policy_kl_approximation"))
-    throw Unsupported("a KL term weighted by the ratio to the sampler");
   set_kl(setup,
          type == "k1"   ? gdpo::KlEstimator::K1
          : type == "k2" ? gdpo::KlEstimator::K2
@@ -717,6 +715,7 @@ LossSetup nemo_rl_loss(Params& params, const Case&) {
   }
   no_log_ratio_clamp(params);
   if (params.flag("use_importance_sampling_correction")) nemo_rl_correction(params, setup, of_rows);
+  if (params.flag("use_on_policy_kl_approximation")) set_passes(setup, gdpo::nemo_rl::on_policy_kl);
   params.without_effect({"truncated_importance_sampling_type",
                          "truncated_importance_sampling_ratio",
                          "truncated_importance_sampling_ratio_min"});
@@ -952,6 +951,7 @@ Handler losses(Mapping mapping) {
     TokenInputs in = token_inputs(recorded);
     const LossSetup setup = mapping(params, recorded);
     if (setup.over_padding) in = over_padding(in);
+    if (setup.row_advantages) in = row_advantages(in);
     if (setup.weighs_ratio) {
       const Array weights = array_of(recorded.inputs.at("vllm_is_ratio"));
       in = in_ratio(in, weights.shape.back() == 1 && in.width > 1);

@@ -1,6 +1,8 @@
 // Maps the losses of trainers of which only releases were recorded (tests/golden/released).
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "corrections.hpp"
 #include "loss_settings.hpp"
@@ -50,6 +52,14 @@ LossSetup skyrl_ppo(Params& params, const Case&) {
 LossSetup skyrl_gspo(Params& params, const Case&) {
   LossSetup setup = skyrl(params, "skyrl::gspo");
   set_clip(setup, params.number("eps_clip_low"), params.number("eps_clip_high"));
+  return setup;
+}
+
+LossSetup skyrl_sapo(Params& params, const Case&) {
+  LossSetup setup = skyrl(params, "skyrl::sapo");
+  Params taus = params.object("sapo");
+  set_surrogate(setup, gdpo::surrogate::Soft{taus.number("tau_pos"), taus.number("tau_neg")});
+  taus.all_read();
   return setup;
 }
 
@@ -171,11 +181,7 @@ LossSetup trinity_importance_sampling(Params& params, const Case& recorded) {
 }
 
 LossSetup skyrl_importance_sampling(Params& params, const Case&) {
-  LossSetup setup;
-  setup.loss = gdpo::runtime::loss("trl::bnpo");
-  set_clip(setup, 1, gdpo::math::infinity);
-  aggregate_of(setup) = gdpo::aggregate::token_sum();
-  params.fixed("reduction", "sum over valid tokens");
+  LossSetup setup = skyrl(params, "skyrl::importance_sampling");
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     comparison.metric("importance_ratio", run.result.metrics.ratio.mean());
   };
@@ -184,13 +190,25 @@ LossSetup skyrl_importance_sampling(Params& params, const Case&) {
 
 // --- areal: PPO over tokens or rows, with the ratio to the sampler as a weight
 
-LossSetup areal_loss(Params& params, const Case& recorded) {
+LossSetup areal(Params& params, const char* preset) {
   LossSetup setup;
   const std::string level =
       params.choice("importance_sampling_level", {"token", "sequence"}, "token");
-  setup.loss = gdpo::runtime::loss("trl::bnpo", level);
+  setup.loss = gdpo::runtime::loss(preset, level);
+  setup.row_advantages = level == "sequence";
   no_log_ratio_clamp(params);
   params.remark("denominator"), params.remark("layout");
+  return setup;
+}
+
+LossSetup areal_sapo(Params& params, const Case&) {
+  LossSetup setup = areal(params, "areal::sapo");
+  set_surrogate(setup, gdpo::surrogate::Soft{params.number("tau_pos"), params.number("tau_neg")});
+  return setup;
+}
+
+LossSetup areal_loss(Params& params, const Case& recorded) {
+  LossSetup setup = areal(params, "areal::ppo");
   const double low = params.number("eps_clip");
   set_clip(setup, low, params.has("eps_clip_higher") ? params.number("eps_clip_higher") : low,
            gdpo::math::infinity, params.at_most("c_clip"));
@@ -294,8 +312,7 @@ void openrlhf_correction(Params& params, LossSetup& setup, const Case& recorded,
 LossSetup openrlhf_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const bool gspo = params.choice("policy_loss_type", {"ppo", "gspo"}) == "gspo";
-  setup.loss =
-      gspo ? gdpo::runtime::loss("trl::grpo", "sequence") : gdpo::runtime::loss("verl::vanilla");
+  setup.loss = gdpo::runtime::loss(gspo ? "openrlhf::gspo" : "openrlhf::ppo");
   if (gspo) {
     no_log_ratio_clamp(params);
   } else {
@@ -328,8 +345,12 @@ LossSetup torchrl_loss(Params& params, const Case& recorded) {
     set_surrogate(setup, gdpo::surrogate::Clipped{clip.lo, clip.hi});
     if (aggregation == "prompt_mean") aggregate_of(setup) = gdpo::aggregate::seq_mean_token_mean();
   } else {
-    setup.loss = gdpo::runtime::loss(aggregation == "prompt_mean" ? "trl::grpo" : "trl::bnpo");
+    setup.loss = gdpo::runtime::loss("torchrl::grpo");
     set_clip(setup, clip.lo, clip.hi);
+    if (aggregation == "prompt_mean") aggregate_of(setup) = gdpo::aggregate::seq_mean_token_mean();
+    const std::vector<double> old = array_of(recorded.inputs.at("old_logp")).data;
+    if (std::any_of(old.begin(), old.end(), [](double x) { return x != x; }))
+      set_passes(setup, gdpo::torchrl::missing_old_logp);
   }
   if (aggregation == "none") aggregate_of(setup) = gdpo::aggregate::token_sum();
   no_log_ratio_clamp(params);
@@ -379,6 +400,7 @@ void add_release_losses(Registry& registry) {
   add("skyrl", "ppo_policy_loss", skyrl_ppo);
   add("skyrl", "gspo_policy_loss", skyrl_gspo);
   add("skyrl", "compute_policy_loss_cispo", skyrl_cispo);
+  add("skyrl", "sapo_policy_loss", skyrl_sapo);
   add("skyrl", "importance_sampling_loss", skyrl_importance_sampling);
   add("skyrl", "rollout_is_policy_loss", skyrl_rollout_is);
   add("skyrl", "dppo_policy_loss", skyrl_dppo);
@@ -389,6 +411,7 @@ void add_release_losses(Registry& registry) {
   add("trinity", "CISPOPolicyLossFn", trinity_cispo);
   add("trinity", "ImportanceSamplingLossFn", trinity_importance_sampling);
   add("areal", "ppo_actor_loss_fn", areal_loss);
+  add("areal", "sapo_loss_fn", areal_sapo);
   add("openrlhf", "PolicyLoss.forward", openrlhf_loss);
   add("torchrl", "GRPOLoss.forward", torchrl_loss);
   add("torchrl", "CISPOLoss.forward", torchrl_loss);

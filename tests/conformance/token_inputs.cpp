@@ -133,6 +133,15 @@ TokenInputs in_ratio(const TokenInputs& in, bool of_rows) {
   return out;
 }
 
+TokenInputs row_advantages(const TokenInputs& in) {
+  if (in.token_advantages.empty()) return in;
+  TokenInputs out = in;
+  out.advantages = gdpo::masked_row_means(gdpo::view(in.token_advantages.data(), in.rows, in.width),
+                                          gdpo::view(in.mask.data(), in.rows, in.width), 0.0);
+  out.token_advantages.clear();
+  return out;
+}
+
 TokenInputs rows_of(const TokenInputs& in, std::size_t first, std::size_t last) {
   TokenInputs out = in;
   out.rows = static_cast<index_t>(last - first);

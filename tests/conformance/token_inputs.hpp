@@ -42,6 +42,9 @@ TokenInputs over_padding(const TokenInputs& in);
 // bounds of Reach::Level, and at the first valid token alone those that all tokens of a row share.
 TokenInputs in_ratio(const TokenInputs& in, bool of_rows);
 
+// The inputs with the means over each row of the advantages of tokens in their place.
+TokenInputs row_advantages(const TokenInputs& in);
+
 // Rows first .. last - 1 of padded inputs.
 TokenInputs rows_of(const TokenInputs& in, std::size_t first, std::size_t last);
 

@@ -362,18 +362,27 @@ void verl_value_loss(const Case& recorded, Comparison& comparison) {
   compare_value_loss(recorded, loss, comparison);
 }
 
-// Half the squared error: the mean over rows of their means (SkyRL) or over tokens (AReaL).
-Handler half_squared_error(const char* clip, const gdpo::Aggregate& aggregate) {
-  return [=](const Case& recorded, Comparison& comparison) {
-    Params params(recorded.params);
-    gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("verl::value_loss");
-    loss.clip = params.at_most(clip);
-    loss.aggregate = aggregate;
-    params.fixed("factor", 0.5);
-    if (params.has("loss_fn_type")) params.fixed("loss_fn_type", "mse");
-    params.all_read();
-    compare_value_loss(recorded, loss, comparison);
-  };
+// Half the squared error: the mean over rows of their means.
+void skyrl_value_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("verl::value_loss");
+  loss.clip = params.at_most("value_clip");
+  loss.aggregate = gdpo::aggregate::seq_mean_token_mean();
+  params.fixed("factor", 0.5);
+  params.all_read();
+  compare_value_loss(recorded, loss, comparison);
+}
+
+void areal_value_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("areal::value_loss");
+  loss.clip = params.at_most("value_eps_clip");
+  params.fixed("factor", 0.5);
+  if (params.choice("loss_fn_type", {"mse", "huber"}) == "huber")
+    loss.delta = params.number("huber_delta");
+  params.without_effect({"huber_delta"});
+  params.all_read();
+  compare_value_loss(recorded, loss, comparison);
 }
 
 void openrlhf_value_loss(const Case& recorded, Comparison& comparison) {
@@ -406,10 +415,8 @@ void add_values(Registry& registry) {
   add("slime", "chunked_gae", slime_gae);
   add("slime", "compute_advantages_and_returns", slime_returns);
   registry.add_loss("verl", "loss", "compute_value_loss", verl_value_loss);
-  registry.add_loss("skyrl", "loss", "ppo_critic_loss",
-                    half_squared_error("value_clip", gdpo::aggregate::seq_mean_token_mean()));
-  registry.add_loss("areal", "loss", "ppo_critic_loss_fn",
-                    half_squared_error("value_eps_clip", gdpo::aggregate::token_mean()));
+  registry.add_loss("skyrl", "loss", "ppo_critic_loss", skyrl_value_loss);
+  registry.add_loss("areal", "loss", "ppo_critic_loss_fn", areal_value_loss);
   registry.add_loss("openrlhf", "loss", "ValueLoss.forward", openrlhf_value_loss);
 }
 

@@ -330,6 +330,9 @@ void value_loss(Trial& t) {
   const bool exact_clip = !t.in.chance(32);
   if (t.in.chance(160)) loss.clip = exact_clip ? setting(t, {0.5, 0, 1, 1e39}) : 0.2;
   loss.half = settings.half = !t.in.chance(64);
+  if (t.in.chance(64)) loss.delta = setting(t, {0.5, 1, 4});
+  settings.delta = loss.delta;
+  t.need(loss.delta > 0, "delta");
   t.need(loss.clip >= 0, "clip");
   settings.clip = loss.clip;
   settings.clips = loss.clip <= static_cast<double>(std::numeric_limits<S>::max());

@@ -828,6 +828,9 @@ inline std::vector<Named> named() {
   };
   Settings skyrl_gspo = at_level(Level::SequenceToken, settings_of(clip, 0, A::TokenSum));
   skyrl_gspo.level_bounds = {-off, 10};
+  Settings openrlhf_gspo =
+      at_level(Level::Sequence, settings_of(clip, 0, A::SeqMeanTokenMean, Over::NonEmptyRows));
+  openrlhf_gspo.row_count_eps = 1e-8;
   Settings trinity_gspo =
       at_level(Level::SequenceToken, settings_of(narrow, 0, A::SeqMeanTokenMean));
   trinity_gspo.row_count_eps = trinity_gspo.statistic_count_eps = 1e-8;
@@ -947,6 +950,8 @@ inline std::vector<Named> named() {
       {"skyrl::regular", clamped(settings_of(clip, 0, A::TokenSum))},
       {"skyrl::gspo", skyrl_gspo},
       {"skyrl::cispo", clamped(cispo(1, 6, 0, A::TokenSum, Over::Rows))},
+      {"skyrl::sapo", clamped(settings_of(Soft{}, 0, A::TokenSum))},
+      {"skyrl::importance_sampling", settings_of(Ratio{off, off}, 0, A::TokenSum)},
       {"skyrl::clip_cov", settings_of(clip, 0, A::TokenSum)},
       {"skyrl::kl_cov", with_kl(settings_of(Ratio{off, off}, 1, A::TokenSum), Estimator::Abs,
                                 Rule::Direct, Against::Old)},
@@ -957,7 +962,12 @@ inline std::vector<Named> named() {
       {"trinity::ppo", clamped(with_eps(settings_of(dual, 0, token_mean, tokens)))},
       {"trinity::gspo", trinity_gspo},
       {"trinity::cispo", with_eps(cispo(0, 1.28, 0, token_mean, tokens))},
+      {"torchrl::grpo", settings_of(clip, 0, token_mean, tokens)},
       {"torchrl::cispo", settings_of(Clipped{}, 0, token_mean, tokens)},
+      {"areal::ppo", settings_of(clip, 0, token_mean, tokens)},
+      {"areal::sapo", settings_of(Soft{}, 0, token_mean, tokens)},
+      {"openrlhf::ppo", clamped(settings_of(clip, 0, token_mean, tokens))},
+      {"openrlhf::gspo", openrlhf_gspo},
       {"textbook::grpo", settings_of(clip, 0.04, mean)},
   };
 }

@@ -33,6 +33,7 @@ struct Settings {
   bool clips = false;
   double clip = 0;
   bool half = true;
+  double delta = HUGE_VAL;  // from which distance on a square is its tangent
   Aggregate aggregate = Aggregate::TokenMean;
 };
 
@@ -108,12 +109,17 @@ inline Result loss(const Data& d, const Settings& s, const Counts& c) {
       if (!d.valid(i, t)) continue;
       const std::size_t k = d.at(i, t);
       const Number v = d.values[k], target = d.returns[k];
-      Number of_token = (v - target) * (v - target), slope = 2 * (v - target);
+      const auto square = [&](Number e) {
+        return std::fabs(e) > s.delta ? s.delta * s.delta + 2 * s.delta * (std::fabs(e) - s.delta)
+                                      : e * e;
+      };
+      Number of_token = square(v - target), slope = 2 * (v - target);
+      if (std::fabs(v - target) > s.delta) slope = v > target ? 2 * s.delta : -2 * s.delta;
       if (s.clips) {
         const Number low = static_cast<Number>(d.old_values[k]) - s.clip,
                      high = static_cast<Number>(d.old_values[k]) + s.clip;
         const Number held = v < low ? low : v > high ? high : v;
-        const Number second = (held - target) * (held - target);
+        const Number second = square(held - target);
         r.distance[k] = held == v ? 1 : std::fabs(second - of_token);
         if (second > of_token) {
           of_token = second, slope = 0;

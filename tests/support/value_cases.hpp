@@ -174,13 +174,14 @@ template <class F>
 void with_loss(const naive_value::Settings& s, const F& f) {
   gdpo::ValueLoss<> loss;
   if (s.clips) loss.clip = s.clip;
-  loss.half = s.half, loss.aggregate = aggregate_of(s);
+  loss.half = s.half, loss.delta = s.delta, loss.aggregate = aggregate_of(s);
   f(loss);
 }
 inline naive_value::Settings random_settings(Random& random) {
   naive_value::Settings s;
   s.clips = random.chance(0.7), s.half = random.chance(0.5);
   s.clip = random.pick({0.0, 0.1, 0.2, 0.5});
+  if (random.chance(0.4)) s.delta = random.pick({0.05, 0.3, 0.7});
   using naive_value::Aggregate;
   s.aggregate =
       random.pick({Aggregate::TokenMean, Aggregate::RowsTokenMean, Aggregate::NonEmptyRowsTokenMean,

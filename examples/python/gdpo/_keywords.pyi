@@ -35,8 +35,8 @@ class LossSettings(TypedDict, total=False):
     aggregate_count_eps: Optional[float]  # added to that count
     scale: Optional[float]  # factor of the loss
     aggregate_scale: Optional[float]  # factor of the loss
-    row_count_eps: Optional[float]  # added to the tokens of each row
-    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row
+    row_count_eps: Optional[float]  # added to the tokens of each row or group
+    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row or group
     constant: Optional[float]  # the length that divides, in tokens
     aggregate_constant: Optional[float]  # the length that divides, in tokens
     padded_width: Optional[bool]  # with constant 0, the padded width divides
@@ -145,8 +145,8 @@ class ContrastiveSettings(TypedDict, total=False):
     aggregate_count_eps: Optional[float]  # added to that count
     scale: Optional[float]  # factor of the loss
     aggregate_scale: Optional[float]  # factor of the loss
-    row_count_eps: Optional[float]  # added to the tokens of each row
-    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row
+    row_count_eps: Optional[float]  # added to the tokens of each row or group
+    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row or group
     constant: Optional[float]  # the length that divides, in tokens
     aggregate_constant: Optional[float]  # the length that divides, in tokens
     padded_width: Optional[bool]  # with constant 0, the padded width divides

@@ -12,7 +12,7 @@ ROWS = "verl::reinforce aggregate.mode=seq-mean-token-mean aggregate.over=rows"
 
 
 def gradient(line, batch, mask, counts, dtype=torch.float64, **arrays):
-    logp = batch.arrays["logp"].to(dtype).requires_grad_()
+    logp = batch.arrays["logp"].to(dtype, copy=True).requires_grad_()
     loss, _ = gdpo.PolicyLoss(line)(logp, advantages=batch.arrays["advantages"], mask=mask,
                                     counts=counts, **arrays)
     loss.backward()

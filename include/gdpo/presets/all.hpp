@@ -105,7 +105,7 @@ constexpr void for_each_token_advantage(const F& f) {
 template <class F>
 constexpr auto with_value_losses(const F& f) {
   return detail::with_all(f, verl::value_losses, openrlhf::value_losses, nemo_rl::value_losses,
-                          slime::value_losses);
+                          slime::value_losses, areal::value_losses);
 }
 /// Calls f(preset) for each of them.
 template <class F>
@@ -118,7 +118,8 @@ constexpr auto with_losses(const F& f) {
   return detail::with_all(f, detail::own_losses, trl::losses, verl::losses, nvlabs::losses,
                           ms_swift::losses, open_instruct::losses, nemo_rl::losses, slime::losses,
                           liger::losses, unsloth_zoo::losses, skyrl::losses, trinity::losses,
-                          prime_rl::losses, torchrl::losses, textbook::losses);
+                          prime_rl::losses, torchrl::losses, areal::losses, openrlhf::losses,
+                          textbook::losses);
 }
 /// Calls f(preset) for each of them.
 template <class F>

@@ -1,21 +1,43 @@
 #pragma once
 // Presets of AReaL.
+#include <gdpo/advantage/renorm.hpp>
+#include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The pre-passes of AReaL, areal/trainer/ppo/actor.py.
+/// The losses of AReaL, areal/utils/functional/functional.py, and its pre-passes, areal/trainer/ppo/actor.py.
 ///
 /// rollout_logp is what AReaL calls the behavior policy's log-probs, old_logp the proximal
 /// policy's. For prox_logp_method="loglinear" old_logp is that of gdpo::proximal_logp.
 namespace areal {
 inline constexpr const char* version = "areal 1.0.4";
 
+/// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is surrogate.dual),
+/// mean over the tokens that are valid before rejection_sampling. KL penalties are in AReaL's
+/// rewards, so beta is 0. For importance_sampling_level="sequence" use
+/// with_level<level::Sequence<>>(loss); AReaL then replaces advantages of tokens by their means over
+/// the row, which gdpo::masked_row_means gives.
+inline constexpr PolicyLoss<> ppo_loss{{}, {}, {0.0}, aggregate::token_mean()};
+/// sapo_loss_fn: SAPO's gate in place of the clip, with tau_pos 1 and tau_neg 1.05; no clamp of the
+/// log ratio.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Soft> sapo_loss{
+    {}, {1, 1.05}, {0.0}, aggregate::token_mean()};
+/// ppo_critic_loss_fn: half the larger squared error with clip 0.2 (value_eps_clip), mean over
+/// tokens. With loss_fn_type="huber" set delta = 10.
+inline constexpr ValueLoss<> value_loss{0.2};
+
 /// m2_threshold (_apply_m2po_masking): the tokens on which behavior and proximal policy differ most
 /// leave the batch, until the second moment of the rest is below 0.04, the threshold of M2PO
 /// (arXiv 2510.01161). AReaL has no default: it is off there unless set.
 inline constexpr prepass::SecondMoment m2po{};
+
+/// masked_normalization over the valid tokens of a batch, for gdpo::whiten_into: minus their mean,
+/// divided by their population std + 1e-5. AReaL takes the variance as E[x^2] - E[x]^2, which cancels
+/// where the mean is large, and normalizes padding too.
+inline constexpr Renorm masked_normalization = renorm::token_weighted_batch(0, 1e-5, EpsAt::Std);
 
 // rejection_sampling of ppo_actor_loss_fn, with `upper` 5 and no `lower`, its defaults, for ratios.
 // The weight is old / behavior. Action "mask": what is outside has weight 0; it still counts. For a
@@ -73,6 +95,15 @@ inline constexpr prepass::MaskedImportance sequence_mask_kl_k2 =
 inline constexpr prepass::MaskedImportance sequence_mask_kl_k3 =
     detail::by_row(prepass::Estimator::ReverseK3, -math::infinity, 0.1);
 
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"areal::ppo", ppo_loss, "ppo_actor_loss_fn", version},
+           Preset{"areal::sapo", sapo_loss, "sapo_loss_fn", version});
+};
+/// The value losses by name.
+inline constexpr auto value_losses = [](const auto& f) {
+  return f(Preset{"areal::value_loss", value_loss, "ppo_critic_loss_fn", version});
+};
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
   return f(Preset{"areal::m2po", m2po, "m2_threshold=0.04", version},

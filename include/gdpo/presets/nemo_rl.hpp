@@ -113,6 +113,15 @@ inline constexpr prepass::MaskedImportance seq_mask_tis = [] {
   return pass;
 }();
 
+/// use_on_policy_kl_approximation: the KL term is weighted by the ratio of the policy to the
+/// sampler.
+inline constexpr prepass::Importance on_policy_kl = [] {
+  prepass::Importance pass = presets::weight(prepass::Statistic::Token);
+  pass.pair = prepass::Pair::Drift;
+  pass.reach = Reach::Kl;
+  return pass;
+}();
+
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"nemo_rl::grpo", grpo, "GRPOAdvantageEstimator", version},
@@ -146,14 +155,16 @@ inline constexpr auto losses = [](const auto& f) {
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
-  return f(Preset{"nemo_rl::importance_sampling", importance_sampling,
-                  "use_importance_sampling_correction", version},
-           Preset{"nemo_rl::sequence_importance_sampling", sequence_importance_sampling,
-                  "use_importance_sampling_correction sequence_level_importance_ratios", version},
-           Preset{"nemo_rl::tis", tis, "truncated_importance_sampling_type=tis", version},
-           Preset{"nemo_rl::icepop", icepop, "truncated_importance_sampling_type=icepop", version},
-           Preset{"nemo_rl::seq_mask_tis", seq_mask_tis,
-                  "truncated_importance_sampling_type=seq-mask-tis", version});
+  return f(
+      Preset{"nemo_rl::importance_sampling", importance_sampling,
+             "use_importance_sampling_correction", version},
+      Preset{"nemo_rl::sequence_importance_sampling", sequence_importance_sampling,
+             "use_importance_sampling_correction sequence_level_importance_ratios", version},
+      Preset{"nemo_rl::tis", tis, "truncated_importance_sampling_type=tis", version},
+      Preset{"nemo_rl::icepop", icepop, "truncated_importance_sampling_type=icepop", version},
+      Preset{"nemo_rl::seq_mask_tis", seq_mask_tis,
+             "truncated_importance_sampling_type=seq-mask-tis", version},
+      Preset{"nemo_rl::on_policy_kl", on_policy_kl, "use_on_policy_kl_approximation", version});
 };
 }  // namespace nemo_rl
 GDPO_END_NAMESPACE

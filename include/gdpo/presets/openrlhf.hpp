@@ -1,14 +1,16 @@
 #pragma once
 // Presets of OpenRLHF.
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/presets/verl.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators over tokens of OpenRLHF, RemoteExperienceMaker.compute_advantages_and_returns,
-/// its value loss, and the corrections between sampler and trainer of PolicyLoss.
+/// its losses, and the corrections between sampler and trainer of PolicyLoss.
 ///
 /// The reward of a row is clamped (reward_clip_range is `reward_clip`) and added at its last token;
 /// each token pays penalty.coef = init_kl_coef times its KL to the reference. For no_std_norm set
@@ -28,6 +30,16 @@ inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
 /// subtracted first (gdpo::DrGrpo).
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
+
+/// PolicyLoss with policy_loss_type="ppo" and token_level_loss: the log ratio clamped to +-20, clip
+/// 0.2 (clip_eps_low, clip_eps_high), no dual clip (dual_clip is surrogate.dual), mean over tokens.
+/// Without token_level_loss the aggregate is that of `gspo_loss`. use_kl_loss is computed apart, so
+/// beta is 0.
+inline constexpr PolicyLoss<level::Token<map::Clamp>> ppo_loss{
+    {{-20, 20}}, {}, {0.0}, aggregate::token_mean()};
+/// policy_loss_type="gspo": one ratio per row, clip 0.2, mean over the rows with tokens of their
+/// token means, whose number of tokens has 1e-8 added.
+inline constexpr PolicyLoss<level::Sequence<>> gspo_loss{{}, {}, {0.0}, verl::seq_mean_token_mean};
 
 /// ValueLoss with token_level_loss: half the larger squared error, a mean over tokens. Set clip =
 /// clip_eps; none by default.
@@ -82,6 +94,11 @@ inline constexpr prepass::MaskedImportance seq_mask_tv =
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"openrlhf::gae", gae, "advantage_estimator=gae", version},
            Preset{"openrlhf::reinforce", reinforce, "advantage_estimator=reinforce", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"openrlhf::ppo", ppo_loss, "policy_loss_type=ppo", release},
+           Preset{"openrlhf::gspo", gspo_loss, "policy_loss_type=gspo", release});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {

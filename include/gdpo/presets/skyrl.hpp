@@ -27,6 +27,14 @@ inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
 inline constexpr CispoLoss<level::Token<map::Clamp>> cispo_loss{
     {{-20, 20}}, {}, {0.0}, aggregate::token_sum(), {{1 - 0.0, 1 + 5.0}, {}}};
 
+/// policy_loss_type="sapo" (sapo_policy_loss): the log ratio clamped to +-20, and SAPO's gate in
+/// place of the clip; sapo.tau_pos and sapo.tau_neg are 1 and 1.05.
+inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Soft> sapo_loss{
+    {{-20, 20}}, {1, 1.05}, {0.0}, aggregate::token_sum()};
+/// policy_loss_type="importance_sampling" (importance_sampling_loss): the ratio without a clip.
+inline constexpr PolicyLoss<> importance_sampling_loss{
+    {}, {math::infinity, math::infinity}, {0.0}, aggregate::token_sum()};
+
 /// policy_loss_type="clip_cov" (compute_policy_loss_clip_cov): clip 0.2, without a clamp of the log
 /// ratio. The pre-pass `clip_cov` takes its picks out of the loss.
 inline constexpr PolicyLoss<> clip_cov_loss{{}, {}, {0.0}, aggregate::token_sum()};
@@ -118,6 +126,9 @@ inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"skyrl::regular", regular_loss, "policy_loss_type=regular", version},
            Preset{"skyrl::gspo", gspo_loss, "policy_loss_type=gspo", version},
            Preset{"skyrl::cispo", cispo_loss, "policy_loss_type=cispo", version},
+           Preset{"skyrl::sapo", sapo_loss, "policy_loss_type=sapo", version},
+           Preset{"skyrl::importance_sampling", importance_sampling_loss,
+                  "policy_loss_type=importance_sampling", version},
            Preset{"skyrl::clip_cov", clip_cov_loss, "policy_loss_type=clip_cov", version},
            Preset{"skyrl::kl_cov", kl_cov_loss, "policy_loss_type=kl_cov", version},
            Preset{"skyrl::rollout_is", rollout_is_loss, "policy_loss_type=rollout_is", version},

@@ -1,12 +1,15 @@
 #pragma once
-// Presets of torchrl: the mask of its GRPO loss, and its CISPO.
+// Presets of torchrl: its GRPO and CISPO losses, and their masks.
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <limits>
 
 GDPO_BEGIN_NAMESPACE
-/// The mask of torchrl's GRPOLoss, whose losses are those of TRL: aggregation="token_mean" is
-/// trl::bnpo_loss, "prompt_mean" trl::grpo_loss.
+/// The losses of torchrl, and the masks of its GRPOLoss.
+///
+/// They divide by the tokens of the batch, aggregation="token_mean". "prompt_mean" is
+/// aggregate::seq_mean_token_mean(), a mean over rows, and "none" aggregate::token_sum().
 namespace torchrl {
 inline constexpr const char* version = "torchrl 0.14.1";
 /// kl_mask_threshold=0.1: tokens leave the mask, and so the counts, if half the square of logp -
@@ -18,6 +21,20 @@ inline constexpr prepass::Gate kl_mask = [] {
   return pass;
 }();
 
+/// GRPOLoss without an old log-prob at some tokens: those at which it is NaN leave the mask, and so
+/// the counts. So do tokens at which it is infinite.
+inline constexpr prepass::Gate missing_old_logp = [] {
+  prepass::Gate pass =
+      presets::gate(prepass::Estimator::K2, prepass::Statistic::Token, -math::infinity,
+                    (std::numeric_limits<double>::max)(), Reach::Mask);
+  pass.pair = prepass::Pair::Update;
+  return pass;
+}();
+
+/// GRPOLoss: clip 0.2 (clip_epsilon), no KL (beta 0). With clip_epsilon=(0.2, 0.28) it is DAPOLoss.
+/// kl_to_ref_coeff and kl_to_inference_coeff are not served: torchrl takes the mean of those terms
+/// over padding too.
+inline constexpr PolicyLoss<> grpo_loss{{}, {}, {0.0}, aggregate::token_mean()};
 /// CISPOLoss with aggregation="token_mean": the clipped ratio with its gradient, and not its factor
 /// on REINFORCE, so tokens outside the bounds have no gradient (surrogate::Clipped).
 inline constexpr PolicyLoss<level::Token<>, surrogate::Clipped> cispo_loss{
@@ -25,11 +42,13 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Clipped> cispo_loss{
 
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
-  return f(Preset{"torchrl::cispo", cispo_loss, "CISPOLoss", version});
+  return f(Preset{"torchrl::grpo", grpo_loss, "GRPOLoss", version},
+           Preset{"torchrl::cispo", cispo_loss, "CISPOLoss", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
-  return f(Preset{"torchrl::kl_mask", kl_mask, "kl_mask_threshold=0.1", version});
+  return f(Preset{"torchrl::kl_mask", kl_mask, "kl_mask_threshold=0.1", version},
+           Preset{"torchrl::missing_old_logp", missing_old_logp, "GRPOLoss", version});
 };
 }  // namespace torchrl
 GDPO_END_NAMESPACE

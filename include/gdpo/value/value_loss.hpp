@@ -46,7 +46,9 @@ Normalizer count(const ValueBatch<S>& batch) {
 ///     dloss/dv_it = W_i 2 h (v - R)   where the first square is the larger one or both are equal
 ///                   0                 where the second square is strictly larger
 ///
-/// c is `clip`; where it is infinite, L = h (v - R)^2. W_i is the weight of the row (`aggregate`
+/// c is `clip`; where it is infinite, L = h (v - R)^2. With `delta`, each square grows linearly from
+/// |v - R| = delta on, as 2 delta (|v - R| - delta / 2), which with h = 1/2 is Huber's loss; the
+/// slope of the first one is then at most 2 h delta in size. W_i is the weight of the row (`aggregate`
 /// and `ValueBatch::row_weights`), as in a PolicyLoss. The second square is strictly larger only
 /// where v lies outside of v_old - c .. v_old + c. There the clip does not depend on v, so that
 /// branch has no gradient: it stops a value that has moved by more than c towards its return. At a
@@ -55,7 +57,8 @@ Normalizer count(const ValueBatch<S>& batch) {
 ///
 /// Source: PPO2 of OpenAI's baselines, whose clip follows that of the policy (arXiv 1707.06347).
 /// verl core_algos.compute_value_loss (h = 1/2, any aggregate), OpenRLHF ValueLoss (h = 1/2, clip
-/// optional), NeMo-RL MseValueLossFn, slime value_loss_function.
+/// optional), NeMo-RL MseValueLossFn, slime value_loss_function, AReaL ppo_critic_loss_fn (mse, and
+/// huber with delta 10).
 ///
 ///     gdpo::ValueLoss<> loss;  // mean over tokens
 ///     loss.clip = 0.2;
@@ -79,6 +82,9 @@ struct ValueLoss {
   bool half = true;  ///< Whether the squares are halved.
   /// What the loss is divided by (tokens/aggregate.hpp): by default the tokens.
   Aggregate aggregate = detail::mean_over_tokens<Aggregate>();
+  /// The error |v - R| from which on a square grows linearly, in units of the return; more than 0.
+  /// Infinite: nowhere.
+  double delta = math::infinity;
   static constexpr Metrics metrics{};  ///< What is measured (ValueMetrics).
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
@@ -86,6 +92,7 @@ struct ValueLoss {
     field("clip", s.clip, at_least(0).or_infinity("no clip"), "how far a value may move");
     field("half", s.half, "the squares are halved");
     field("aggregate", s.aggregate, "what the loss is divided by");
+    field("delta", s.delta, more_than(0).or_infinity("off"), "from where on the loss is linear");
   }
 
   /// Computes loss and metrics and, if `gradient` is given, dloss/dv of every token.
@@ -154,7 +161,7 @@ struct ValueLoss {
 /// The same value loss with another set of metrics, all settings kept.
 template <class NewMetrics, class Aggregate, class Metrics>
 constexpr ValueLoss<Aggregate, NewMetrics> with_metrics(const ValueLoss<Aggregate, Metrics>& loss) {
-  return {loss.clip, loss.half, loss.aggregate};
+  return {loss.clip, loss.half, loss.aggregate, loss.delta};
 }
 
 GDPO_END_NAMESPACE

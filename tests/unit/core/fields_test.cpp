@@ -375,7 +375,8 @@ TEST_CASE("settings: the critic's side", "[fields]") {
                            {"aggregate.scale", finite},
                            {"aggregate.row_count_eps", least_0},
                            {"aggregate.constant", number},
-                           {"aggregate.padded_width", flag}});
+                           {"aggregate.padded_width", flag},
+                           {"delta", "more than 0 (infinity: off)"}});
 }
 
 TEST_CASE("settings: constraints", "[fields]") {

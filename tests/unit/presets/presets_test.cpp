@@ -88,6 +88,7 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     const runtime::ValueLoss loss = runtime::value_loss(preset.name);
     CHECK(loss.clip == preset.value.clip);
     CHECK(loss.half == preset.value.half);
+    CHECK(loss.delta == preset.value.delta);
     CHECK(loss.aggregate.over == preset.value.aggregate.over);
   });
   using Mode = gdpo::Aggregate::Mode;
@@ -108,7 +109,7 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
         "gdpo::runtime::token_advantage: name: given 'verl::gea'; needed: one of " + names);
   CHECK(message_of([] { runtime::value_loss("mse"); }) ==
         "gdpo::runtime::value_loss: name: given 'mse'; needed: one of verl::value_loss, "
-        "openrlhf::value_loss, nemo_rl::value_loss, slime::value_loss");
+        "openrlhf::value_loss, nemo_rl::value_loss, slime::value_loss, areal::value_loss");
 }
 
 TEST_CASE("pre-passes that no record has as they are set what their trainers do",

@@ -35,10 +35,11 @@ Data row(std::vector<double> values, std::vector<double> old_values, std::vector
 struct OneToken {
   double loss, slope, clipped;
 };
-OneToken one_token(double clip, double value, double old_value, double target, bool half = true) {
+OneToken one_token(double clip, double value, double old_value, double target, bool half = true,
+                   double delta = inf) {
   gdpo::ValueLoss<> loss;
   loss.aggregate = gdpo::aggregate::token_sum();
-  loss.clip = clip, loss.half = half;
+  loss.clip = clip, loss.half = half, loss.delta = delta;
   const Arrays<double> arrays(row({value}, {old_value}, {target}));
   const auto o = run<double>(gdpo::seq, loss, arrays);
   CHECK(difference(run<double>(gdpo::simd, loss, arrays), o) == "");
@@ -78,6 +79,50 @@ TEST_CASE("value loss: tokens by hand", "[value]") {
     CHECK(whole.slope == 2 * c.slope);
   }
   CHECK_FALSE(std::signbit(one_token(0.5, 1, 1, 1).slope));
+}
+
+TEST_CASE("value loss: the tangent from delta on, by hand", "[value]") {
+  struct Case {
+    double clip, value, old_value, target, loss, slope, clipped;
+  };
+  // delta = 1. All numbers are multiples of 1/8, so every step is exact.
+  const Case cases[] = {
+      {inf, 1.5, 0, 1, 0.125, 0.5, 0},  // a small error: the square
+      {inf, 2, 0, 1, 0.5, 1, 0},        // an error of delta: both are the same
+      {inf, 4, 0, 1, 2.5, 1, 0},        // 3 - 1/2
+      {inf, -4, 0, -1, 2.5, -1, 0},     // the same from below
+      {0.5, 2, 0, 3, 2, 0, 1},          // clipped to 0.5: 2.5 - 1/2 against 1/2
+      {0.5, 4, 0, 1, 2.5, 1, 0},        // clipped to 0.5: the smaller one
+      {0.5, -0.5, 0, 3, 3, -1, 0},      // inside of the clip: one error, 3.5 - 1/2
+      {inf, inf, 0, 1, inf, 1, 0},      // no NaN
+  };
+  for (const Case& c : cases) {
+    INFO("clip " << c.clip << ", v " << c.value << ", old " << c.old_value << ", R " << c.target);
+    const OneToken half = one_token(c.clip, c.value, c.old_value, c.target, true, 1);
+    CHECK(half.loss == c.loss);
+    CHECK(half.slope == c.slope);
+    CHECK(half.clipped == c.clipped);
+    const OneToken whole = one_token(c.clip, c.value, c.old_value, c.target, false, 1);
+    CHECK(whole.loss == 2 * c.loss);
+    CHECK(whole.slope == 2 * c.slope);
+  }
+  CHECK(std::isnan(one_token(inf, not_a_number, 0, 1, true, 1).loss));
+  CHECK(std::isnan(one_token(inf, not_a_number, 0, 1, true, 1).slope));
+  CHECK(std::isnan(one_token(0.5, 1, not_a_number, 1, true, 1).slope));
+}
+
+TEST_CASE("value loss: a delta beyond all errors changes no bit", "[value]") {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    const Arrays<float> arrays(random_values(random, 1 + random.below(5), 1 + random.below(40)));
+    gdpo::ValueLoss<> square;
+    square.clip = random.pick({0.2, inf});
+    auto huber = square;
+    huber.delta = 100;
+    CHECK(difference(run<float>(gdpo::simd, square, arrays),
+                     run<float>(gdpo::simd, huber, arrays)) == "");
+  }
 }
 
 TEST_CASE("value loss: aggregates by hand", "[value]") {
@@ -346,10 +391,11 @@ TEST_CASE("value loss: results of a step merge", "[value]") {
 
 TEST_CASE("value loss: settings are kept by with_metrics", "[value]") {
   gdpo::ValueLoss<> loss;
-  loss.clip = 0.3, loss.half = false, loss.aggregate.scale = 2;
+  loss.clip = 0.3, loss.half = false, loss.delta = 4, loss.aggregate.scale = 2;
   const auto means = gdpo::with_metrics<gdpo::metrics::Means>(loss);
   CHECK(means.clip == 0.3);
   CHECK_FALSE(means.half);
+  CHECK(means.delta == 4);
   CHECK(means.aggregate.scale == 2);
   CHECK_FALSE(decltype(means)::metrics.everything);
 }

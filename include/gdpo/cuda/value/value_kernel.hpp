@@ -254,7 +254,7 @@ class ValueKernel {
   template <class Block>
   GDPO_DEVICE Accumulated of_thread(const Block& block, const RowSpan& span, double weight,
                                     int thread) const {
-    const gdpo::detail::ValueFormula formula{loss.clip, loss.half};
+    const gdpo::detail::ValueFormula formula{loss.clip, loss.half, loss.delta};
     const bool counts = weight != 0;
     const S w = static_cast<S>(weight);
     Accumulated mine;

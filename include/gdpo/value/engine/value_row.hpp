@@ -29,7 +29,7 @@ class RowValueLoss {
   static constexpr bool needs_scratch = false;
 
   RowValueLoss(const Loss& loss, const TokenBatch<S>&, ValueTally& tally)
-      : formula_{loss.clip, loss.half}, clips_(clips<S>(loss.clip)), tally_(tally) {
+      : formula_{loss.clip, loss.half, loss.delta}, clips_(clips<S>(loss.clip)), tally_(tally) {
     for (int q = 0; q < value_quantities; ++q) {
       low_[q] = math::constant<V>(math::infinity), high_[q] = math::constant<V>(-math::infinity);
     }
