@@ -11,9 +11,11 @@ namespace conformance {
 
 // Every loss that the runner calls. KL term and aggregate are chosen at run time, so that few
 // kernels are compiled.
-using AnyLoss = detail::With<
-    gdpo::runtime::Loss,
-    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None>>::type;
+using AnyLoss =
+    detail::With<detail::With<gdpo::runtime::Loss,
+                              gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce,
+                                               gdpo::kl::None>>::type,
+                 std::decay_t<decltype(gdpo::torchrl::grpo_kl_loss)>>::type;
 
 // Runs the loss. Unless they are null, `gradient` receives dloss/dlogp at every token of the batch
 // and `by_entropies` dloss/dentropies. S is double or float.

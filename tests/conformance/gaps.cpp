@@ -285,11 +285,6 @@ const std::vector<Gap>& gaps() {
        positive("positive_example_nll_weight"),
        "a second loss: the likelihood of rewarded rows"},
 
-      {"torchrl",
-       "loss",
-       {"GRPOLoss.forward"},
-       has("kl_to_ref_coeff") || has("kl_to_inference_coeff"),
-       "torchrl takes the means of its KL terms over all positions, padding too"},
       {"torchrl", "advantage", {"MCAdvantage"}, every, "advantages of the steps of a run"},
 
       {"prime_rl",

@@ -335,6 +335,34 @@ LossSetup openrlhf_loss(Params& params, const Case& recorded) {
 
 // --- torchrl
 
+// GRPOLoss with KL terms, which no loss by name has.
+void torchrl_kl_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  auto loss = gdpo::torchrl::grpo_kl_loss;
+  params.choice("aggregation", {"token_mean"});
+  const gdpo::Bounds clip = params.interval("clip_epsilon");
+  loss.surrogate.low = clip.lo, loss.surrogate.high = clip.hi;
+  const auto coefficient = [&](const char* name) {
+    return params.has(name) ? params.number(name) : 0.0;
+  };
+  loss.kl.first.beta = coefficient("kl_to_ref_coeff");
+  loss.kl.rest.first.beta = coefficient("kl_to_inference_coeff");
+  params.without_effect({"kl_to_ref_coeff", "kl_to_inference_coeff", "kl_mask_threshold"});
+  no_log_ratio_clamp(params);
+  params.fixed("entropy_bonus", false);
+  params.all_read();
+  // Padded and packed rows are divided by the same length.
+  for (gdpo::Aggregate* positions : {&loss.kl.first.aggregate, &loss.kl.rest.first.aggregate})
+    positions->padded_width = false, positions->constant = width_of(recorded);
+  const TokenInputs in = token_inputs(recorded);
+  const LossRun run = padded_and_packed(
+      in, [&](const TokenInputs& layout) { return run_loss(AnyLoss(loss), layout); }, comparison);
+  comparison.output("loss", Array{{}, {run.result.loss}});
+  comparison.output("grad_logp", of_tokens(in, run.gradient));
+  comparison.metric("loss_objective", run.result.policy_loss);
+  if (loss.kl.rest.first.beta == 0) comparison.metric("loss_kl_to_ref", run.result.kl_loss);
+}
+
 LossSetup torchrl_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const std::string aggregation =
@@ -413,7 +441,13 @@ void add_release_losses(Registry& registry) {
   add("areal", "ppo_actor_loss_fn", areal_loss);
   add("areal", "sapo_loss_fn", areal_sapo);
   add("openrlhf", "PolicyLoss.forward", openrlhf_loss);
-  add("torchrl", "GRPOLoss.forward", torchrl_loss);
+  registry.add_loss("torchrl", "loss", "GRPOLoss.forward",
+                    [one = losses(torchrl_loss)](const Case& recorded, Comparison& comparison) {
+                      Params params(recorded.params);
+                      const bool terms =
+                          params.has("kl_to_ref_coeff") || params.has("kl_to_inference_coeff");
+                      terms ? torchrl_kl_loss(recorded, comparison) : one(recorded, comparison);
+                    });
   add("torchrl", "CISPOLoss.forward", torchrl_loss);
 }
 

@@ -13,7 +13,7 @@ struct Data {
   int rows = 0, width = 0;
   std::vector<double> values, old_values, returns;
   std::vector<unsigned char> mask;
-  std::vector<double> row_weights;
+  std::vector<double> row_weights, group_tokens;
 
   std::size_t at(int row, int t) const {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(width) +

@@ -47,7 +47,8 @@ inline Data rows_of(const Data& d, const std::vector<int>& rows) {
     };
     for (const auto member : token_arrays) add(part.*member, d.*member, d.width);
     add(part.mask, d.mask, d.width), add(part.segments, d.segments, d.width);
-    for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated})
+    for (const auto member :
+         {&Data::advantages, &Data::row_weights, &Data::group_tokens, &Data::truncated})
       add(part.*member, d.*member, 1);
   }
   return part;

@@ -37,7 +37,7 @@ template <class S>
 struct Arrays {
   std::vector<S> values, old_values, returns;
   std::vector<unsigned char> mask;
-  std::vector<double> row_weights;
+  std::vector<double> row_weights, group_tokens;
   std::vector<index_t> offsets;
   int rows, width;
 
@@ -47,11 +47,16 @@ struct Arrays {
         returns(d.returns.begin(), d.returns.end()),
         mask(d.mask),
         row_weights(d.row_weights),
+        group_tokens(d.group_tokens),
         rows(d.rows),
         width(d.width) {}
   /// The same with the first lengths[i] tokens of row i alone, packed.
   Arrays(const Data& d, const std::vector<int>& lengths)
-      : row_weights(d.row_weights), offsets{0}, rows(d.rows), width(d.width) {
+      : row_weights(d.row_weights),
+        group_tokens(d.group_tokens),
+        offsets{0},
+        rows(d.rows),
+        width(d.width) {
     for (int i = 0; i < d.rows; ++i) {
       for (int t = 0; t < lengths[static_cast<std::size_t>(i)]; ++t) {
         const std::size_t k = d.at(i, t);
@@ -77,6 +82,7 @@ struct Arrays {
     bind(b.values, values), bind(b.old_values, old_values), bind(b.returns, returns);
     if (!mask.empty()) bind(b.mask, mask);
     if (!row_weights.empty()) b.row_weights = view(row_weights);
+    if (!group_tokens.empty()) b.group_tokens = view(group_tokens);
     if (!offsets.empty()) b.offsets = view(offsets);
     return b;
   }

@@ -282,8 +282,8 @@ class GatheredTokens {
 ///
 /// batch: the part that this rank has of each row, padded or packed, also none. All ranks have the
 /// same rows in the same order, the same arrays and the same columns (advantages, row_weights,
-/// truncated). Padded parts lie side by side, so the whole rows are as wide as all parts together;
-/// the padding of a part is masked as before.
+/// group_tokens, truncated). Padded parts lie side by side, so the whole rows are as wide as all
+/// parts together; the padding of a part is masked as before.
 ///
 /// positions: (the shape of the tokens) the place of each token in its whole row, for parts that
 /// are not consecutive, such as those of ring attention that balances causal work. Absent: the

@@ -8,18 +8,19 @@
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The losses of AReaL, areal/utils/functional/functional.py, and its pre-passes, areal/trainer/ppo/actor.py.
+/// The losses of AReaL, areal/utils/functional/functional.py, and its pre-passes,
+/// areal/trainer/ppo/actor.py.
 ///
 /// rollout_logp is what AReaL calls the behavior policy's log-probs, old_logp the proximal
 /// policy's. For prox_logp_method="loglinear" old_logp is that of gdpo::proximal_logp.
 namespace areal {
 inline constexpr const char* version = "areal 1.0.4";
 
-/// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is surrogate.dual),
-/// mean over the tokens that are valid before rejection_sampling. KL penalties are in AReaL's
-/// rewards, so beta is 0. For importance_sampling_level="sequence" use
-/// with_level<level::Sequence<>>(loss); AReaL then replaces advantages of tokens by their means over
-/// the row, which gdpo::masked_row_means gives.
+/// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is
+/// surrogate.dual), mean over the tokens that are valid before rejection_sampling. KL penalties are
+/// in AReaL's rewards, so beta is 0. For importance_sampling_level="sequence" use
+/// with_level<level::Sequence<>>(loss); AReaL then replaces advantages of tokens by their means
+/// over the row, which gdpo::masked_row_means gives.
 inline constexpr PolicyLoss<> ppo_loss{{}, {}, {0.0}, aggregate::token_mean()};
 /// sapo_loss_fn: SAPO's gate in place of the clip, with tau_pos 1 and tau_neg 1.05; no clamp of the
 /// log ratio.
@@ -35,8 +36,8 @@ inline constexpr ValueLoss<> value_loss{0.2};
 inline constexpr prepass::SecondMoment m2po{};
 
 /// masked_normalization over the valid tokens of a batch, for gdpo::whiten_into: minus their mean,
-/// divided by their population std + 1e-5. AReaL takes the variance as E[x^2] - E[x]^2, which cancels
-/// where the mean is large, and normalizes padding too.
+/// divided by their population std + 1e-5. AReaL takes the variance as E[x^2] - E[x]^2, which
+/// cancels where the mean is large, and normalizes padding too.
 inline constexpr Renorm masked_normalization = renorm::token_weighted_batch(0, 1e-5, EpsAt::Std);
 
 // rejection_sampling of ppo_actor_loss_fn, with `upper` 5 and no `lower`, its defaults, for ratios.

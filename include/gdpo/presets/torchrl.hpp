@@ -32,9 +32,25 @@ inline constexpr prepass::Gate missing_old_logp = [] {
 }();
 
 /// GRPOLoss: clip 0.2 (clip_epsilon), no KL (beta 0). With clip_epsilon=(0.2, 0.28) it is DAPOLoss.
-/// kl_to_ref_coeff and kl_to_inference_coeff are not served: torchrl takes the mean of those terms
-/// over padding too.
 inline constexpr PolicyLoss<> grpo_loss{{}, {}, {0.0}, aggregate::token_mean()};
+
+namespace detail {
+/// A KL term of GRPOLoss: K3, summed over the valid tokens and divided by all positions of the
+/// padded batch. For packed rows replace padded_width by a constant.
+constexpr auto kl_term(Against against) {
+  Aggregate positions = aggregate::seq_mean_token_sum_norm();
+  positions.padded_width = true;
+  return with_aggregate(Kl<>{0.0, against}, positions);
+}
+using KlTerm = decltype(kl_term(Against::Ref));
+}  // namespace detail
+/// GRPOLoss with KL terms: kl.first.beta is kl_to_ref_coeff, and kl.rest.first.beta
+/// kl_to_inference_coeff, of the term against old_logp. Both are 0. torchrl divides these terms by
+/// all positions of the padded batch.
+inline constexpr auto grpo_kl_loss =
+    with_kl(grpo_loss, Kls<detail::KlTerm, detail::KlTerm>{detail::kl_term(Against::Ref),
+                                                           {detail::kl_term(Against::Old), {}}});
+
 /// CISPOLoss with aggregation="token_mean": the clipped ratio with its gradient, and not its factor
 /// on REINFORCE, so tokens outside the bounds have no gradient (surrogate::Clipped).
 inline constexpr PolicyLoss<level::Token<>, surrogate::Clipped> cispo_loss{

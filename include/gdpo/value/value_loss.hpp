@@ -46,14 +46,14 @@ Normalizer count(const ValueBatch<S>& batch) {
 ///     dloss/dv_it = W_i 2 h (v - R)   where the first square is the larger one or both are equal
 ///                   0                 where the second square is strictly larger
 ///
-/// c is `clip`; where it is infinite, L = h (v - R)^2. With `delta`, each square grows linearly from
-/// |v - R| = delta on, as 2 delta (|v - R| - delta / 2), which with h = 1/2 is Huber's loss; the
-/// slope of the first one is then at most 2 h delta in size. W_i is the weight of the row (`aggregate`
-/// and `ValueBatch::row_weights`), as in a PolicyLoss. The second square is strictly larger only
-/// where v lies outside of v_old - c .. v_old + c. There the clip does not depend on v, so that
-/// branch has no gradient: it stops a value that has moved by more than c towards its return. At a
-/// tie outside of the interval the gradient is that of the first square; torch.max gives half of
-/// it.
+/// c is `clip`; where it is infinite, L = h (v - R)^2. With `delta`, each square is Huber's: from
+/// an error e of |e| = delta on it is 2 delta (|e| - delta / 2), and its slope 2 delta in size. W_i
+/// is the weight of the row (`aggregate` and `ValueBatch::row_weights`), as in a PolicyLoss.
+///
+/// The second square is strictly larger only where v lies outside of v_old - c .. v_old + c. There
+/// the clip does not depend on v, so that branch has no gradient: it stops a value that has moved
+/// by more than c towards its return. At a tie outside of the interval the gradient is that of the
+/// first square; torch.max gives half of it.
 ///
 /// Source: PPO2 of OpenAI's baselines, whose clip follows that of the policy (arXiv 1707.06347).
 /// verl core_algos.compute_value_loss (h = 1/2, any aggregate), OpenRLHF ValueLoss (h = 1/2, clip

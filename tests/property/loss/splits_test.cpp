@@ -251,7 +251,7 @@ TEST_CASE("a segment's gradient is that of a row of its own", "[loss][packed]") 
     Data data = loss_product::random_tokens(random, 1, 12, 0.3);
     loss_product::fit(s, data);
     if (data.token_advantages.empty()) data.token_advantages.assign(12, data.advantages[0]);
-    data.advantages.clear(), data.row_weights.clear();
+    data.advantages.clear(), data.row_weights.clear(), data.group_tokens.clear();
     data.segments = {4, 4, 4, 4, 9, 9, 9, 9, 2, 2, 2, 2};
     Data rows = data;
     rows.rows = 3, rows.width = 4;

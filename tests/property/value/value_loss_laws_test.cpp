@@ -315,6 +315,7 @@ TEST_CASE("value loss: a shift of all values and returns changes nothing, a fact
       // A power of two changes exponents alone.
       auto with_clip = loss;
       with_clip.clip = loss.clip * std::fabs(factor);
+      with_clip.delta = loss.delta * std::fabs(factor);
       const auto larger = run<double>(gdpo::simd, with_clip, Arrays<double>(scaled));
       CHECK(larger.result.loss == factor * factor * plain.result.loss);
       for (std::size_t k = 0; k < d.values.size(); ++k)

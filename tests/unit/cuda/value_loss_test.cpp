@@ -22,6 +22,7 @@ class OnTheDevice {
     values_ = spread(of.values), old_values_ = spread(of.old_values);
     returns_ = spread(of.returns), mask_ = spread(of.mask);
     row_weights_ = OnDevice<double>(of.row_weights), offsets_ = OnDevice<index_t>(of.offsets);
+    group_tokens_ = OnDevice<double>(of.group_tokens);
   }
   gdpo::ValueBatch<S> batch() {
     gdpo::ValueBatch<S> b;
@@ -29,6 +30,7 @@ class OnTheDevice {
     bind(b.old_values, old_values_, of_.old_values.size());
     bind(b.returns, returns_, of_.returns.size()), bind(b.mask, mask_, of_.mask.size());
     if (!of_.row_weights.empty()) b.row_weights = view(row_weights_.data(), of_.rows);
+    if (!of_.group_tokens.empty()) b.group_tokens = view(group_tokens_.data(), of_.rows);
     if (!of_.offsets.empty())
       b.offsets = view(offsets_.data(), static_cast<index_t>(of_.offsets.size()));
     return b;
@@ -69,7 +71,7 @@ class OnTheDevice {
   index_t step_;
   OnDevice<S> values_, old_values_, returns_;
   OnDevice<unsigned char> mask_;
-  OnDevice<double> row_weights_;
+  OnDevice<double> row_weights_, group_tokens_;
   OnDevice<index_t> offsets_;
 };
 
@@ -184,6 +186,11 @@ TEST_CASE("cuda value loss: padded and packed rows", "[cuda][value][sanitize]") 
     of_rows.aggregate = gdpo::aggregate::seq_mean_token_mean();
     of_tokens.half = of_rows.half = random.chance(0.5);
     of_tokens.clip = of_rows.clip = random.pick({0.0, 0.2, gdpo::math::infinity});
+    of_tokens.delta = of_rows.delta = random.pick({0.1, 0.5, gdpo::math::infinity});
+    if (random.chance(0.4)) {  // groups of any size
+      of_rows.aggregate = gdpo::aggregate::group_mean(gdpo::Over::Rows);
+      for (int i = 0; i < d.rows; ++i) d.group_tokens.push_back(d.width + i);
+    }
     check(of_rows, Arrays<float>(d), 1, seed);
     check(of_tokens, Arrays<double>(d), 1, seed);
     check(of_rows, Arrays<float>(d), 3, seed);
