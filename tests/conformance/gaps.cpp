@@ -82,7 +82,7 @@ struct Gap {
 // What the library lacks. A new policy or preset takes its lines out: a case that is listed and
 // passes fails.
 constexpr const char *kSapo = "another surrogate: SAPO's gate",
-                     *kLuspo = "LUSPO's means over padding",
+                     *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
                      *kWeightsOfPadding =
                          "the ratio of a row takes the sampler's weights of its padding in",
                      *kReinforce = "a preset of REINFORCE without a clip",
@@ -104,7 +104,7 @@ const std::vector<Gap>& gaps() {
        "loss",
        {"RLOOTrainer._compute_loss", "GMPOTrainer._compute_loss"},
        empty_row,
-       "a row without tokens that adds its advantage to the value of the loss"},
+       "TRL adds the advantage of a row without tokens to the value of the loss"},
       {"trl",
        "aggregate",
        {"GRPOTrainer.get_gamma_weights"},
