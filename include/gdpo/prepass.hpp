@@ -15,6 +15,8 @@
 ///     SecondMoment        [of the smallest (rollout - old)^2, mean < threshold]   Mask
 ///     Covariance          [(A - mean A)(logp - mean logp) is not picked]          Surrogate
 ///     FutureKl            clip(exp(decayed sum of this and later log ratios))     Surrogate
+///     TeacherRatio        1 - mix + mix clip(exp(sign(A) (teacher - old)))        Surrogate
+///     TeacherPrefix       1 + gain (share of |teacher - rollout| from it on)      Surrogate
 ///
 /// A correction of a trainer is a value of these: `statistic` (token, or product, mean, geometric
 /// mean or largest of a segment, row or group), `pair` (old and rollout, logp and old, logp and
@@ -71,6 +73,8 @@
 ///     Gate, not When::Always       advantages or token_advantages too
 ///     SecondMoment                 as Pair::Mismatch
 ///     Covariance, FutureKl         logp, advantages or token_advantages; old_logp if there is one
+///     TeacherRatio                 teacher_logp, old_logp or else logp, and advantages
+///     TeacherPrefix                teacher_logp; rollout_logp, or else old_logp, or else logp
 ///
 /// The result points into `memory`, which must outlive it. The next call with that memory
 /// overwrites it, and the old result is then refused.
@@ -82,12 +86,13 @@
 ///
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
 /// missing arrays. Data never throws: a NaN drops the token in Importance, SecondMoment and
-/// TopEntropy, and in a Gate that has bounds; Covariance does not pick it, and in FutureKl it adds
-/// nothing. The metrics of the loss count the values of rollout_logp that are not finite.
+/// TopEntropy, and in a Gate that has bounds; Covariance does not pick it, in FutureKl and
+/// TeacherPrefix it adds nothing, and TeacherRatio leaves its weight at 1. The metrics of the loss count the values of rollout_logp that are not finite.
 ///
 /// **Read on.** prepass/pair.hpp, estimator.hpp and statistic.hpp: the axes of a correction.
 /// drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp, mean_one.hpp, chain.hpp,
-/// second_moment.hpp, covariance.hpp and future_kl.hpp: settings. args.hpp: a pre-pass of your own.
+/// second_moment.hpp, covariance.hpp, future_kl.hpp, teacher_ratio.hpp and teacher_prefix.hpp:
+/// settings. args.hpp: a pre-pass of your own.
 /// presets/trl.hpp, ms_swift.hpp, ...: rollout corrections of the trainers.
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/covariance.hpp>
@@ -99,4 +104,6 @@
 #include <gdpo/prepass/prepare.hpp>
 #include <gdpo/prepass/proximal_logp.hpp>
 #include <gdpo/prepass/second_moment.hpp>
+#include <gdpo/prepass/teacher_prefix.hpp>
+#include <gdpo/prepass/teacher_ratio.hpp>
 #include <gdpo/prepass/top_entropy.hpp>

@@ -88,7 +88,6 @@ constexpr const char *kSapo = "another surrogate: SAPO's gate",
                      *kReinforce = "a preset of REINFORCE without a clip",
                      *kSft = "another loss: cross entropy and its mixtures",
                      *kBaseline = "another baseline", *kGiven = "a baseline that is given",
-                     *kDistill = "advantages from a teacher's log-probs",
                      *kTokenBaseline = "baselines of token positions";
 
 const std::vector<Gap>& gaps() {
@@ -126,11 +125,6 @@ const std::vector<Gap>& gaps() {
        {"compute_advantages_dynamic"},
        every,
        "rows of a request that stand for one"},
-      {"ms_swift",
-       "advantage",
-       {"expand_advantage_to_per_token", "apply_rlsd_reweight"},
-       every,
-       kDistill},
 
       {"liger",
        "loss",
@@ -238,7 +232,11 @@ const std::vector<Gap>& gaps() {
        every,
        "a preset of its estimators over tokens"},
       {"trinity", "advantage", {"REMAXAdvantageFn"}, every, kGiven},
-      {"trinity", "advantage", {"OnPolicyDistillAdvantage", "JSDAdvantage"}, every, kDistill},
+      {"trinity",
+       "advantage",
+       {"JSDAdvantage"},
+       every,
+       "advantages from the log of a mixture of sampler and teacher"},
 
       {"areal",
        "loss",

@@ -195,8 +195,8 @@ gdpo::Renorm& whitening_of(TokenAdvantage& any) {
   return std::visit([](auto& e) -> gdpo::Renorm& { return e.renorm; }, any);
 }
 
-void compare_returns(const Case& recorded, TokenAdvantage estimator, Comparison& comparison) {
-  const Inputs in = inputs_of(recorded);
+void compare_returns(const Case& recorded, TokenAdvantage estimator, const Inputs& in,
+                     Comparison& comparison) {
   comparison.runs(settings_of(estimator));
   const TokenOutputs out = run_returns(recorded.target, estimator, in, true);
   if (in.lengths.empty()) {
@@ -218,7 +218,7 @@ Handler returns_as(std::function<TokenAdvantage(Params&)> mapping) {
     Params params(recorded.params);
     const TokenAdvantage estimator = mapping(params);
     params.all_read();
-    compare_returns(recorded, estimator, comparison);
+    compare_returns(recorded, estimator, inputs_of(recorded), comparison);
   };
 }
 
@@ -294,6 +294,87 @@ TokenAdvantage slime_returns(Params& params) {
   whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
   if (params.flag("normalize_advantages")) whitening_of(e) = whitening;
   return e;
+}
+
+// --- advantages from a teacher
+
+struct TeacherInputs {
+  Inputs tokens;  // the sampler's log-probs as logp, the teacher's as ref_logp
+  std::vector<double> advantages;
+};
+
+TeacherInputs teacher_inputs(const Case& recorded) {
+  only(recorded.inputs, {"advantages", "response_mask", "teacher_logp", "old_logp",
+                         "teacher_logprobs", "old_log_probs"});
+  TeacherInputs in;
+  const auto either = [&](const char* name, const char* other) {
+    return token_array(recorded, recorded.inputs.contains(name) ? name : other, in.tokens);
+  };
+  in.tokens.logp = either("old_logp", "old_log_probs");
+  in.tokens.ref_logp = either("teacher_logp", "teacher_logprobs");
+  for (const double m : token_array(recorded, "response_mask", in.tokens))
+    in.tokens.mask.push_back(m != 0);
+  if (recorded.inputs.contains("advantages"))
+    in.advantages = array_of(recorded.inputs.at("advantages")).data;
+  // The advantage of a row is the reward of each of its tokens.
+  for (const double a : in.advantages)
+    in.tokens.rewards.insert(in.tokens.rewards.end(), at(in.tokens.width), a);
+  return in;
+}
+
+// coef (teacher - old), added to the advantages if there are some.
+Handler distillation(const char* name, const char* coef) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    TokenAdvantage e = token_advantage(name);
+    std::visit([&](auto& estimator) { estimator.penalty.coef = params.number(coef); }, e);
+    params.all_read();
+    compare_returns(recorded, e, teacher_inputs(recorded).tokens, comparison);
+  };
+}
+
+// Advantages times the weights of TeacherRatio.
+template <class S>
+std::vector<double> reweighted(const gdpo::prepass::TeacherRatio& pass, const TeacherInputs& of,
+                               bool packed) {
+  const Inputs& in = of.tokens;
+  const Layout layout(in, packed);
+  const auto old_logp = layout.of<S>(in.logp), teacher_logp = layout.of<S>(in.ref_logp);
+  const auto mask = layout.of<unsigned char>(in.mask);
+  gdpo::TokenBatch<S> batch;
+  batch.old_logp = layout.view<gdpo::TokenView<S>>(in, old_logp);
+  batch.teacher_logp = layout.view<gdpo::TokenView<S>>(in, teacher_logp);
+  batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
+  batch.advantages = gdpo::view(of.advantages);
+  if (packed) batch.offsets = gdpo::view(layout.offsets);
+  gdpo::PrepassMemory<S> memory;
+  gdpo::prepare(batch, memory, pass);
+  std::vector<double> advantages = layout.padded(in, memory.weights);
+  for (std::size_t k = 0; k < advantages.size(); ++k) advantages[k] *= in.rewards[k];
+  return advantages;
+}
+
+void swift_rlsd(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::prepass::TeacherRatio pass = gdpo::ms_swift::rlsd;
+  pass.mix = params.number("lam");
+  const double range = params.number("clip_range");
+  pass.clip = {1 - range, 1 + range};
+  pass.negative_only = params.flag("negative_only");
+  params.all_read();
+  const TeacherInputs in = teacher_inputs(recorded);
+  comparison.runs(settings_of(gdpo::runtime::Prepass(pass)));
+  const auto run = [&](bool packed) {
+    return recorded.target.single ? reweighted<float>(pass, in, packed)
+                                  : reweighted<double>(pass, in, packed);
+  };
+  const std::vector<double> padded = run(false), packed = run(true);
+  bool same = true;
+  for (std::size_t k = 0; k < in.tokens.size(); ++k)
+    same = same && (in.tokens.mask[k] == 0 || padded[k] == packed[k]);
+  comparison.law(same, "other advantages packed");
+  comparison.output("advantages", Array{{at(in.tokens.rows), at(in.tokens.width)}, padded},
+                    in.tokens.mask);
 }
 
 // --- value losses
@@ -414,6 +495,11 @@ void add_values(Registry& registry) {
   add("slime", "vanilla_gae", slime_gae);
   add("slime", "chunked_gae", slime_gae);
   add("slime", "compute_advantages_and_returns", slime_returns);
+  registry.add_loss("ms_swift", "advantage", "expand_advantage_to_per_token",
+                    distillation("ms_swift::teacher", "teacher_kl_coef"));
+  registry.add_loss("ms_swift", "advantage", "apply_rlsd_reweight", swift_rlsd);
+  registry.add_loss("trinity", "advantage", "OnPolicyDistillAdvantage",
+                    distillation("trinity::on_policy_distill", "kl_coef"));
   registry.add_loss("verl", "loss", "compute_value_loss", verl_value_loss);
   registry.add_loss("skyrl", "loss", "ppo_critic_loss", skyrl_value_loss);
   registry.add_loss("areal", "loss", "ppo_critic_loss_fn", areal_value_loss);

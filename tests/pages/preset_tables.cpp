@@ -165,6 +165,7 @@ std::string text(gdpo::KlEstimator k) {
 template <class Returns, class KlTerm, class Renorm>
 Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
   std::string penalty = text(e.penalty.kl.estimator);
+  if (e.penalty.coef != 0) penalty += " " + number(e.penalty.coef) + ", against a teacher";
   append(penalty, within("log ratio", e.penalty.kl.input));
   append(penalty, within("value", e.penalty.kl.output));
   return {text(e.returns), text(e.returns.steps), penalty, text(e.renorm)};
@@ -390,6 +391,16 @@ Row cells(const gdpo::prepass::FutureKl& p) {
   std::string bounds;
   append(bounds, within("weight", p.clip));
   return {"token weight (decayed sum of later log ratios)", bounds, text(p.reach)};
+}
+Row cells(const gdpo::prepass::TeacherRatio& p) {
+  std::string what = "token weight (ratio of the teacher, mixed " + number(p.mix) + ")", bounds;
+  if (p.negative_only) append(what, "where A < 0");
+  append(bounds, within("ratio", p.clip));
+  return {what, bounds, text(p.reach)};
+}
+Row cells(const gdpo::prepass::TeacherPrefix& p) {
+  return {"token weight (distance to the teacher before the token)",
+          "weight within [1, " + number(1 + p.gain) + "]", text(p.reach)};
 }
 template <class... P>
 Row cells(const gdpo::prepass::Chain<P...>& p) {

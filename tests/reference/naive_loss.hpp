@@ -868,6 +868,8 @@ inline std::vector<Named> named() {
   Settings sdar = with_kl(settings_of(None{}, 1, token_mean, tokens), Estimator::ForwardK1,
                           Rule::Direct, Against::Teacher);
   sdar.kl[0].factor = KlFactor::TeacherGate;
+  const Settings distillation = with_kl(settings_of(None{}, 1, token_mean, tokens), Estimator::K1,
+                                        Rule::StraightThroughK2, Against::Teacher);
   const Settings prime_rl = with_kl(settings_of(unclipped, 2e-3, token_mean, given), Estimator::K2,
                                     Rule::Direct, Against::Rollout);
   const Settings dppo = clamped(bounded_kl(cispo(0, 3, 0, token_mean, tokens), ends, cut));
@@ -880,6 +882,7 @@ inline std::vector<Named> named() {
       {"cispo", cispo(0, 5, 0, token_mean, tokens)},
       {"sapo", settings_of(Soft{}, 0, mean)},
       {"vespo", vespo(0, tokens)},
+      {"distillation", distillation},
       {"gmpo", gmpo(0)},
       {"topr", topr},
       {"up_grpo", settings_of(PositiveReinforce{0.2, 3}, 0, token_mean, tokens)},

@@ -21,8 +21,8 @@ struct Numbers {
   Kind kind = Kind::Padded;
   index_t rows = 0, width = 0;
   std::vector<index_t> offsets;
-  std::vector<double> logp, old_logp, rollout_logp, token_advantages, weights, kl_weights,
-      level_log_weights, entropies, advantages, truncated, degenerate, groups;
+  std::vector<double> logp, old_logp, rollout_logp, teacher_logp, token_advantages, weights,
+      kl_weights, level_log_weights, entropies, advantages, truncated, degenerate, groups;
   std::vector<unsigned char> mask;
   std::vector<std::int64_t> segments;
 
@@ -62,6 +62,8 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
     if (old) d.old_logp.push_back(x + 0.5 * (number() - 0.5));
     d.rollout_logp.push_back(random.chance(wild) ? random.pick({nan, -inf, inf})
                                                  : x + number() - 0.5);
+    d.teacher_logp.push_back(random.chance(wild) ? random.pick({nan, -inf, inf})
+                                                 : x + number() - 0.5);
     if (tokens) d.token_advantages.push_back(random.chance(wild) ? nan : number() - 0.5);
     if (weights) d.weights.push_back(random.pick({0.0, 1.0, 0.5}));
     if (kl_weights) d.kl_weights.push_back(random.pick({0.0, 1.0, 0.5}));
@@ -73,8 +75,8 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
     if (!masked) continue;
     d.mask.push_back(random.chance(0.8));
     if (d.mask.back()) continue;
-    for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.token_advantages, &d.weights,
-                        &d.kl_weights, &d.level_log_weights, &d.entropies}) {
+    for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
+                        &d.weights, &d.kl_weights, &d.level_log_weights, &d.entropies}) {
       if (!array->empty()) array->back() = random.pick({nan, inf, -inf, 1e30, 0.0});
     }
   }
@@ -85,8 +87,8 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
 inline Numbers poisoned(Numbers d) {
   for (std::size_t k = 0; k < d.mask.size(); ++k) {
     if (d.mask[k]) continue;
-    for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.token_advantages, &d.weights,
-                        &d.kl_weights, &d.level_log_weights, &d.entropies}) {
+    for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
+                        &d.weights, &d.kl_weights, &d.level_log_weights, &d.entropies}) {
       if (!array->empty()) (*array)[k] = k % 2 ? 7 : std::nan("");
     }
     if (!d.segments.empty()) d.segments[k] = 99;
@@ -104,6 +106,7 @@ class Stored {
   explicit Stored(const Numbers& d) : d_(d) {
     set(d.logp, logp_, batch.logp), set(d.old_logp, old_, batch.old_logp);
     set(d.rollout_logp, rollout_, batch.rollout_logp);
+    set(d.teacher_logp, teacher_, batch.teacher_logp);
     set(d.token_advantages, token_advantages_, batch.token_advantages);
     set(d.weights, weights_, batch.weights), set(d.kl_weights, kl_weights_, batch.kl_weights);
     set(d.entropies, entropies_, batch.entropies);
@@ -135,7 +138,7 @@ class Stored {
     if (!from.empty()) in = view<S>(to.data());
   }
   const Numbers d_;
-  Memory<S> logp_, old_, rollout_, token_advantages_, weights_, kl_weights_, level_logs_,
+  Memory<S> logp_, old_, rollout_, teacher_, token_advantages_, weights_, kl_weights_, level_logs_,
       entropies_;
   Memory<unsigned char> mask_;
   Memory<std::int64_t> segments_;
@@ -151,7 +154,8 @@ using InDevice = OnDevice<typename std::tuple_element<0, std::tuple<T...>>::type
 struct AnyPass {
   std::variant<prepass::Importance, prepass::Gate, prepass::MeanOne, prepass::Overlong,
                prepass::DegenerateGroups, prepass::TopEntropy, prepass::SecondMoment,
-               prepass::Covariance, prepass::FutureKl>
+               prepass::Covariance, prepass::FutureKl, prepass::TeacherRatio,
+               prepass::TeacherPrefix>
       chosen;
   Reach reach = Reach::None;
   double* threshold = nullptr;  ///< Where TopEntropy leaves its threshold on the host.
@@ -249,12 +253,20 @@ inline AnyPass random_pass(Random& random, int kind) {
     p.min = random.pick({-1.0, 0.0, 0.01}), p.max = random.pick({0.05, 5.0});
     p.seed = random.below(100);
     any.chosen = p;
-  } else {
+  } else if (kind == 8) {
     prepass::FutureKl p;
     p.gamma = random.pick({0.0, 0.9, 1.0}), p.drop_above = random.pick({1.2, 100.0});
     p.safety = random.pick({1.1, std::numeric_limits<double>::infinity()});
     p.clip = bounds(0.9, 1.2);
     any.chosen = p, weighs = true;
+  } else if (kind == 9) {
+    prepass::TeacherRatio p;
+    p.mix = random.pick({0.0, 0.5, 1.0, random.uniform()});
+    p.clip = bounds(0.9, 1.2), p.negative_only = random.chance(0.3);
+    any.chosen = p, weighs = true;
+  } else {
+    any.chosen = prepass::TeacherPrefix{random.pick({0.0, 0.5, 2.0}), random.pick({1e-8, 0.5})};
+    weighs = true;
   }
   const auto refused = [&] {
     return (weighs && any.reach == Reach::Mask) || (kind > 2 && any.reach == Reach::Level);
@@ -264,7 +276,7 @@ inline AnyPass random_pass(Random& random, int kind) {
   } while (refused());
   return any;
 }
-constexpr int kinds = 9;
+constexpr int kinds = 11;
 
 /// Memory for the prepared batches of a device, of exactly as many bytes as are needed, with NaN.
 class DeviceMemory {

@@ -68,6 +68,18 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<>, Aggregat
 /// dual clip with 3; no KL (beta 0), mean over tokens.
 inline constexpr PolicyLoss<level::Token<>, surrogate::PositiveReinforce> up_grpo_loss{
     {}, {0.2, 3}, {0.0}, aggregate::token_mean()};
+/// On-policy distillation: the mean over tokens of logp - teacher_logp, the reverse KL divergence of
+/// the sampled token, with the gradient of REINFORCE, (logp - teacher_logp) d logp. It needs
+/// teacher_logp, and neither advantages nor old_logp. Thinking Machines, "On-Policy Distillation"
+/// (2025), whose trainer takes the negative as the advantage of an importance-weighted policy loss
+/// instead: that is `distillation_advantage` (value/token_advantage.hpp).
+///
+/// kl.beta is the coefficient. Kl<kl::K1, kl::ScoreFunction> in its place adds d logp to the
+/// gradient, which is 0 in expectation and only noise. Next to rewards it is one more KL term:
+///
+///     with_kl(dapo_loss, distillation_loss.kl)
+inline constexpr PolicyLoss<level::Token<>, surrogate::None, Kl<kl::K1, kl::StraightThroughK2>>
+    distillation_loss{{}, {}, {1.0, Against::Teacher}, aggregate::token_mean()};
 static_assert(std::is_trivially_copyable_v<PolicyLoss<>>, "losses are kernel arguments");
 
 GDPO_END_NAMESPACE

@@ -60,7 +60,8 @@ inline constexpr auto own_losses = [](const auto& f) {
            Preset{"vespo", vespo_loss, "", "arXiv 2602.10693"},
            Preset{"gmpo", gmpo_loss, "", "arXiv 2507.20673"},
            Preset{"topr", topr_loss, "", "arXiv 2503.14286"},
-           Preset{"up_grpo", up_grpo_loss, "", "arXiv 2607.06987"});
+           Preset{"up_grpo", up_grpo_loss, "", "arXiv 2607.06987"},
+           Preset{"distillation", distillation_loss, "", "Thinking Machines 2025"});
 };
 inline constexpr auto own_contrastive_losses = [](const auto& f) {
   return f(Preset{"real", ContrastiveLoss<>{}, "", "arXiv 2602.05630"});
@@ -73,7 +74,12 @@ inline constexpr auto own_prepasses = [](const auto& f) {
            Preset{"mean_one", prepass::MeanOne{}, "", ""},
            Preset{"second_moment", prepass::SecondMoment{}, "", "arXiv 2510.01161"},
            Preset{"covariance", prepass::Covariance{}, "", "arXiv 2505.22617"},
-           Preset{"future_kl", prepass::FutureKl{}, "", ""});
+           Preset{"future_kl", prepass::FutureKl{}, "", ""},
+           Preset{"teacher_ratio", prepass::TeacherRatio{}, "", ""},
+           Preset{"teacher_prefix", prepass::TeacherPrefix{}, "", "arXiv 2606.22600"});
+};
+inline constexpr auto own_token_advantages = [](const auto& f) {
+  return f(Preset{"distillation", distillation_advantage, "", "Thinking Machines 2025"});
 };
 }  // namespace detail
 
@@ -93,8 +99,10 @@ constexpr void for_each_estimator(const F& f) {
 /// Calls f(preset...) with the whole list of estimators over tokens.
 template <class F>
 constexpr auto with_token_advantages(const F& f) {
-  return detail::with_all(f, verl::token_advantages, openrlhf::token_advantages,
-                          nemo_rl::token_advantages, slime::token_advantages);
+  return detail::with_all(f, detail::own_token_advantages, verl::token_advantages,
+                          openrlhf::token_advantages, nemo_rl::token_advantages,
+                          slime::token_advantages, ms_swift::token_advantages,
+                          trinity::token_advantages);
 }
 /// Calls f(preset) for each of them.
 template <class F>

@@ -6,6 +6,7 @@
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/value/token_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators of ms-swift, compute_advantages, and its losses and rollout corrections.
@@ -156,6 +157,15 @@ inline constexpr prepass::Gate off_policy_sequence_mask =
 /// drop_above = delta beside surrogate.delta.
 inline constexpr prepass::FutureKl fipo{};
 
+/// rlsd_lambda=0.5 (apply_rlsd_reweight): weights by the teacher's ratio within
+/// rlsd_reweight_clip_range, 0.2. rlsd_negative_only is the member negative_only. Where
+/// rlsd_lambda_warmup_steps or rlsd_lambda_decay_steps move lambda, set `mix` in each step.
+inline constexpr prepass::TeacherRatio rlsd{0.5};
+
+/// teacher_kl_coef=1 (expand_advantage_to_per_token): the teacher's log ratio added to the advantage
+/// of the row, which is bound as the reward of each of its tokens.
+inline constexpr auto teacher = distillation_advantage;
+
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"ms_swift::grpo", grpo, "advantage_estimator=grpo", version},
@@ -205,7 +215,12 @@ inline constexpr auto prepasses = [](const auto& f) {
                   "rollout_importance_sampling_mode=sequence_mask", version},
            Preset{"ms_swift::off_policy_sequence_mask", off_policy_sequence_mask,
                   "off_policy_sequence_mask_delta=0.5", release},
-           Preset{"ms_swift::fipo", fipo, "loss_type=fipo", version});
+           Preset{"ms_swift::fipo", fipo, "loss_type=fipo", version},
+           Preset{"ms_swift::rlsd", rlsd, "rlsd_lambda=0.5", release});
+};
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(Preset{"ms_swift::teacher", teacher, "teacher_kl_coef=1", release});
 };
 }  // namespace ms_swift
 GDPO_END_NAMESPACE

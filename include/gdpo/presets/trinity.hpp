@@ -3,9 +3,11 @@
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/value/token_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The losses of Trinity-RFT, algorithm/policy_loss_fn, without its separate KL loss.
+/// The losses of Trinity-RFT, algorithm/policy_loss_fn, without its separate KL loss, and its
+/// distillation.
 ///
 /// Each mean over tokens adds 1e-8 to their number. Its loss_agg_mode:
 ///
@@ -50,11 +52,19 @@ inline constexpr prepass::Gate mask_clip = [] {
   return pass;
 }();
 
+/// OnPolicyDistillAdvantage: the teacher's log ratio times kl_coef, 1, and no reward.
+inline constexpr auto on_policy_distill = distillation_advantage;
+
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"trinity::ppo", ppo_loss, "PPOPolicyLossFn", version},
            Preset{"trinity::gspo", gspo_loss, "GSPOLossFn", version},
            Preset{"trinity::cispo", cispo_loss, "CISPOPolicyLossFn", version});
+};
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(
+      Preset{"trinity::on_policy_distill", on_policy_distill, "OnPolicyDistillAdvantage", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -153,6 +153,12 @@ inline constexpr prepass::MaskedImportance sequence_mask =
 inline constexpr prepass::Gate off_policy_mask = prepass::off_policy_sequence_mask(
     0.5, Reach::Surrogate, prepass::GateAdvantage::Token, prepass::MissingRollout::NoDifference);
 
+/// IWOPDTrainer with distillation_objective="iw_opd": weights that fall with the prefix, where
+/// iw_opd_gamma is `gain` and iw_opd_epsilon `eps`. Its advantages are those of
+/// `distillation_advantage` between teacher and sampler, and its loss is surrogate::Reinforce with
+/// aggregate::token_mean().
+inline constexpr prepass::TeacherPrefix iw_opd{0.5, 1e-8};
+
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"trl::grpo", grpo, "scale_rewards=group", version},
@@ -184,7 +190,8 @@ inline constexpr auto prepasses = [](const auto& f) {
       Preset{"trl::token_mask", token_mask, "vllm_importance_sampling_mode=token_mask", release},
       Preset{"trl::sequence_mask", sequence_mask, "vllm_importance_sampling_mode=sequence_mask",
              release},
-      Preset{"trl::off_policy_mask", off_policy_mask, "off_policy_mask_threshold=0.5", release});
+      Preset{"trl::off_policy_mask", off_policy_mask, "off_policy_mask_threshold=0.5", release},
+      Preset{"trl::iw_opd", iw_opd, "IWOPDTrainer distillation_objective=iw_opd", release});
 };
 }  // namespace trl
 GDPO_END_NAMESPACE

@@ -40,7 +40,8 @@ struct ReturnBatch {
   /// Log-probs under the policy that wrote the tokens, in nats. Needed where penalty.coef is not 0,
   /// and otherwise not read.
   TokenView<S> logp;
-  /// Log-probs under the reference policy, in nats, needed where logp is.
+  /// Log-probs under the reference policy, in nats, needed where logp is. For
+  /// `distillation_advantage` those under a teacher.
   TokenView<S> ref_logp;
 
   /// 0: no token of the policy (prompt, output of a tool, padding); every other number, also NaN,

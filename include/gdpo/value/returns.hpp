@@ -79,6 +79,9 @@ namespace returns {
 /// REINFORCE with reward to go; with the KL penalty inside the reward it is REINFORCE++ (arXiv
 /// 2501.03262). Values are neither needed nor read. For a row that was cut off, the bootstrap
 /// stands for the G behind its end.
+///
+/// With gamma 0 a token has its own reward, and one that is NaN or infinite shows at no other
+/// token.
 struct RewardToGo {
   double gamma = 1;            ///< Discount of a step, from 0 to 1.
   Steps steps = Steps::Valid;  ///< Which positions are steps.
@@ -92,7 +95,8 @@ struct RewardToGo {
   template <class V>
   GDPO_INLINE V operator()(const ReturnArgs<V>& a) const {
     using math::mul;
-    return a.reward + mul(a.decay, a.carried);
+    const V zero = math::constant<V>(0.0);
+    return a.reward + math::select(a.decay > zero, mul(a.decay, a.carried), zero);
   }
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

@@ -1,6 +1,7 @@
 #pragma once
 // TokenAdvantage: an estimator of the advantages and returns of tokens.
 #include <gdpo/advantage/renorm.hpp>
+#include <gdpo/loss/any_kl.hpp>
 #include <gdpo/value/returns.hpp>
 #include <gdpo/value/token_penalty.hpp>
 
@@ -50,6 +51,24 @@ struct TokenAdvantage {
     field("renorm", s.renorm, "whitening of the advantages over the valid tokens");
   }
 };
+
+/// On-policy distillation: the advantage of a token is how much more probable a teacher holds it
+/// than the policy that sampled it, the reverse KL divergence of the sampled token as a reward.
+///
+///     A_t = rewards_t + coef (teacher_t - sampled_t)        coef is penalty.coef, here 1
+///
+/// Bind the teacher's log-probs as ReturnBatch::ref_logp and the sampler's as ReturnBatch::logp.
+/// `rewards` are advantages that come from elsewhere, such as those of the rows, at each of their
+/// tokens; a view with stride 0 repeats the one of a row. Without `rewards` the teacher is the only
+/// signal. returns.gamma above 0 gives a token also what the teacher thinks of the tokens that
+/// follow it, discounted.
+///
+/// Thinking Machines, "On-Policy Distillation" (2025); Trinity-RFT OnPolicyDistillAdvantage, whose
+/// kl_coef is coef; ms-swift expand_advantage_to_per_token, teacher_kl_coef; TRL IWOPDTrainer, with
+/// prepass::TeacherPrefix. For a loss, any of a policy: surrogate::Reinforce, or the clipped ratio.
+/// distillation_loss (loss/named.hpp) does the same inside the loss.
+inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> distillation_advantage{
+    {0}, {1, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
 
 /// Whether P is an estimator of token advantages: a type with the members of TokenAdvantage.
 template <class P, class = void>

@@ -341,6 +341,12 @@ TEST_CASE("settings: pre-passes", "[fields]") {
                                  {"drop_above", "more than 0 (infinity: off)"},
                                  {"safety", "more than 0 (infinity: off)"},
                                  {"reach", reach}});
+  settings(prepass::TeacherRatio{}, {{"mix", unit},
+                                     {"clip.lo", number},
+                                     {"clip.hi", number},
+                                     {"negative_only", flag},
+                                     {"reach", reach}});
+  settings(prepass::TeacherPrefix{}, {{"gain", least_0}, {"eps", "more than 0"}, {"reach", reach}});
   settings(prepass::Overlong{}, {{"reach", reach}});
   settings(prepass::DegenerateGroups{}, {{"reach", reach}});
 }

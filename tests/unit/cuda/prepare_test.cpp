@@ -378,7 +378,7 @@ int launches(const Pass& pass, bool packed = false) {
   static const gdpo::index_t offsets[5] = {};
   static const double advantages[4] = {};
   TokenBatch<S> batch;
-  batch.logp = batch.old_logp = batch.rollout_logp = batch.entropies =
+  batch.logp = batch.old_logp = batch.rollout_logp = batch.teacher_logp = batch.entropies =
       packed ? gdpo::TokenView<S>(view(tokens, 1000)) : gdpo::TokenView<S>(view(tokens, 4, 250));
   if (packed) batch.offsets = view(offsets, 5);
   batch.advantages = view(advantages, 4);
@@ -409,6 +409,8 @@ TEST_CASE("cuda prepare: how many launches", "[cuda][prepass]") {
   CHECK(launches<float>(prepass::MeanOne{}) == 3);
   CHECK(launches<float>(prepass::Overlong{column}) == 1);
   CHECK(launches<float>(prepass::FutureKl{}) == 1);
+  CHECK(launches<float>(prepass::TeacherRatio{}) == 1);
+  CHECK(launches<float>(prepass::TeacherPrefix{}) == 2);
   CHECK(launches<float>(prepass::TopEntropy{}) == 14);
   CHECK(launches<double>(prepass::TopEntropy{}) == 21);
   CHECK(launches<double>(prepass::TopEntropy{0.5, 1.0}) == 2);

@@ -79,7 +79,8 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     REQUIRE(e);
     CHECK(e->returns.gamma == preset.value.returns.gamma);
     CHECK(e->returns.steps == preset.value.returns.steps);
-    CHECK(e->penalty.coef == 0);  // of a run
+    CHECK(e->penalty.coef == preset.value.penalty.coef);
+    CHECK((e->penalty.coef == 0 || e->returns.gamma == 0));  // of a run, but for distillation
     CHECK(e->penalty.kl.estimator == preset.value.penalty.kl.estimator);
     CHECK(gdpo::math::is_inf(e->reward_clip.hi));
   });
@@ -217,6 +218,16 @@ TEST_CASE("pre-passes of a whole row or batch are set as their trainers are by d
   CHECK(gdpo::math::is_inf(fipo.drop_above));
   CHECK(fipo.safety == 4);
   CHECK(fipo.reach == Reach::Surrogate);
+  const auto rlsd = std::get<gdpo::prepass::TeacherRatio>(runtime::prepass("ms_swift::rlsd"));
+  CHECK(rlsd.mix == 0.5);
+  CHECK(rlsd.clip.lo == 0.8);
+  CHECK(rlsd.clip.hi == 1.2);
+  CHECK(!rlsd.negative_only);
+  CHECK(rlsd.reach == Reach::Surrogate);
+  const auto iw_opd = std::get<gdpo::prepass::TeacherPrefix>(runtime::prepass("trl::iw_opd"));
+  CHECK(iw_opd.gain == 0.5);
+  CHECK(iw_opd.eps == 1e-8);
+  CHECK(iw_opd.reach == Reach::Surrogate);
 }
 
 }  // namespace presets_test

@@ -134,6 +134,18 @@ struct CheckPrepass {
   }
   void operator()(const prepass::Covariance& pass) const { check_advantages(pass); }
   void operator()(const prepass::FutureKl& pass) const { check_advantages(pass); }
+  void operator()(const prepass::TeacherRatio& pass) const {
+    if (layout.tokens > 0) {
+      pass.need(has_advantages(), static_cast<bool>(batch.logp), static_cast<bool>(batch.old_logp),
+                static_cast<bool>(batch.teacher_logp));
+    }
+  }
+  void operator()(const prepass::TeacherPrefix& pass) const {
+    if (layout.tokens > 0) {
+      pass.need(static_cast<bool>(batch.logp), static_cast<bool>(batch.old_logp),
+                static_cast<bool>(batch.rollout_logp), static_cast<bool>(batch.teacher_logp));
+    }
+  }
 
  private:
   bool has_advantages() const { return batch.advantages || batch.token_advantages; }
@@ -187,6 +199,13 @@ class LaunchPrepass {
   }
   void operator()(const prepass::FutureKl& pass) const {
     launch_scan(device_, batch_, FutureKlScan<S>{pass, out_});
+  }
+  void operator()(const prepass::TeacherRatio& pass) const {
+    each(TeacherRatioWeights<S>{pass, out_});
+  }
+  void operator()(const prepass::TeacherPrefix& pass) const {
+    launch_scan(device_, batch_, TeacherPrefixScan<S, false>{pass, memory_.statistics, out_});
+    launch_scan(device_, batch_, TeacherPrefixScan<S, true>{pass, memory_.statistics, out_});
   }
   void operator()(const prepass::TopEntropy& pass) const {
     double* const limit = &memory_.findings->entropy_threshold;
@@ -316,7 +335,7 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
   (check(passes), ...);
   constexpr auto reads = [] {
     auto arrays = gdpo::detail::TokenReads::none();
-    arrays.rollout = true;
+    arrays.rollout = arrays.teacher = true;
     return arrays;
   }();
   const DeviceBatch<S> given(function, batch, layout, reads);
@@ -480,7 +499,8 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch,
 ///     Importance, Gate: groups                 3, of (rows)^2 steps
 ///     Gate with GateAdvantage::Row             2 or 3
 ///     MeanOne                                  3
-///     FutureKl                                 1
+///     FutureKl, TeacherRatio                   1
+///     TeacherPrefix                            2
 ///     TopEntropy                               14; of double 21; with a threshold 2
 ///     SecondMoment                             20, and one for each 4 bits of the number of tokens
 ///     Covariance                               22, and as many

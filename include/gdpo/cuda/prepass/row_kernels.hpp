@@ -1,9 +1,11 @@
 #pragma once
 // The kernels of pre-passes that look at a row or the mean of the batch: Overlong,
-// DegenerateGroups, MeanOne and FutureKl; and the logs of weights with Reach::Level.
+// DegenerateGroups, MeanOne, FutureKl, TeacherRatio and TeacherPrefix; and the logs of weights with Reach::Level.
 #include <gdpo/cuda/prepass/prepass_rows.hpp>
 #include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/mean_one.hpp>
+#include <gdpo/prepass/teacher_prefix.hpp>
+#include <gdpo/prepass/teacher_ratio.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
@@ -148,6 +150,60 @@ struct FutureKlScan {
       out(span.begin + t, pass.weight_of(cell.sum, cell.x, advantage_at(batch, span, t)));
   }
   GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan&, const Row&) const {}
+};
+
+/// The weight of TeacherRatio.
+template <class S>
+struct TeacherRatioWeights {
+  prepass::TeacherRatio pass;
+  WeightsOut<S> out;
+  GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (!batch.valid(span, t)) return;
+    const double sampled = logp_at(batch.old_logp ? batch.old_logp : batch.logp, span, t),
+                 x = gdpo::detail::teacher_gap(logp_at(batch.teacher_logp, span, t), sampled);
+    out(span.begin + t, pass.weight_of(x, advantage_at(batch, span, t)));
+  }
+};
+
+/// The sums of TeacherPrefix: over each row, and then over the tokens before each token.
+template <class S, bool Weighs>
+struct TeacherPrefixScan {
+  static constexpr bool backward = false, writes = Weighs;
+  prepass::TeacherPrefix pass;
+  double* totals;  ///< Of rows.
+  WeightsOut<S> out;
+
+  struct Row {
+    double sum = 0;
+  };
+  struct Cell {
+    double size;    ///< What the token adds, 0 at masked tokens.
+    double before;  ///< After the step: the sum before the token.
+    bool valid;
+  };
+  GDPO_INLINE Row begin() const { return {}; }
+  GDPO_INLINE Cell read(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    Cell cell{};
+    cell.valid = batch.valid(span, t);
+    if (!cell.valid) return cell;
+    const auto& sampled = batch.rollout_logp ? batch.rollout_logp
+                          : batch.old_logp   ? batch.old_logp
+                                             : batch.logp;
+    cell.size = prepass::TeacherPrefix::size_of(
+        gdpo::detail::teacher_gap(logp_at(batch.teacher_logp, span, t), logp_at(sampled, span, t)));
+    return cell;
+  }
+  GDPO_INLINE void step(Row& row, Cell& cell, const RowSpan&, index_t) const {
+    cell.before = row.sum;
+    row.sum += cell.size;
+  }
+  GDPO_INLINE void write(const DeviceBatch<S>&, const RowSpan& span, index_t t,
+                         const Cell& cell) const {
+    if (cell.valid) out(span.begin + t, pass.weight_of(cell.before, totals[span.row]));
+  }
+  GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan& span, const Row& row) const {
+    if constexpr (!Weighs) totals[span.row] = row.sum;
+  }
 };
 
 }  // namespace detail

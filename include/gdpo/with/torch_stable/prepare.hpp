@@ -13,7 +13,8 @@ namespace detail {
 struct AnyPrepass {
   std::variant<prepass::Importance, prepass::Gate, prepass::MeanOne, prepass::Overlong,
                prepass::DegenerateGroups, prepass::TopEntropy, prepass::SecondMoment,
-               prepass::Covariance, prepass::FutureKl>
+               prepass::Covariance, prepass::FutureKl, prepass::TeacherRatio,
+               prepass::TeacherPrefix>
       chosen;
   Reach reach = Reach::None;            ///< That of the pre-pass; None: there is none.
   double* entropy_threshold = nullptr;  ///< Where TopEntropy leaves its threshold.
