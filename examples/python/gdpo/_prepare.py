@@ -53,7 +53,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
             segments: Optional[torch.Tensor] = None, degenerate: Optional[torch.Tensor] = None,
             groups: Optional[torch.Tensor] = None,
-            level_log_weights: Optional[torch.Tensor] = None) -> Prepared:
+            level_log_weights: Optional[torch.Tensor] = None,
+            teacher_logp: Optional[torch.Tensor] = None) -> Prepared:
     """Runs pre-passes over a batch; count and PolicyLoss then take what it returns.
 
     passes: at most twelve, a weight with a mask being two. Names of `prepasses()`, or one name,
@@ -71,7 +72,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       entropies, as in ["top_entropy 0.8", "top_entropy 0.8 reach=entropy", "mean_one
       reach=entropy"], which makes the bonus one over the upper fifth too. For statistics over
       segments, `segments` (tokens) has ids whose runs are one segment; for those over groups,
-      `groups` (rows) has equal numbers within a group.
+      `groups` (rows) has equal numbers within a group. "teacher_ratio" (RLSD) and "teacher_prefix"
+      (IW-OPD) weigh tokens by how `teacher_logp` differs from the log-probs that sampled them.
     mask, weights, kl_weights, entropy_weights, level_log_weights: those that there are already;
       masks are combined, weights multiplied, logs added.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the
@@ -90,7 +92,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropy_weights": entropy_weights,
         "entropies": entropies, "truncated": truncated, "segments": segments,
-        "level_log_weights": level_log_weights})
+        "level_log_weights": level_log_weights, "teacher_logp": teacher_logp})
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})
     with torch.no_grad(), our_errors():

@@ -27,6 +27,23 @@ def test_sequence_weights_are_the_product_of_the_row():
                                rtol=1.2e-7, atol=0)
 
 
+def test_weights_by_a_teacher():
+    teacher = OLD + 0.3 * torch.randn(4, 9, generator=torch.Generator().manual_seed(6))
+    advantages = torch.tensor([1.0, -0.5, 0.25, -2.0])
+    sign, gap = advantages.sign()[:, None].double(), teacher.double() - OLD.double()
+    weights = gdpo.prepare("ms_swift::rlsd mix=0.4", old_logp=OLD, teacher_logp=teacher, mask=MASK,
+                           advantages=advantages).weights
+    expected = 0.6 + 0.4 * (sign * gap).exp().clamp(0.8, 1.2)
+    # One rounding to float32.
+    torch.testing.assert_close(weights[MASK].double(), expected[MASK], rtol=1.2e-7, atol=0)
+    weights = gdpo.prepare("trl::iw_opd gain=0.7", old_logp=OLD, teacher_logp=teacher,
+                           mask=MASK).weights
+    size = gap.abs() * MASK
+    before = size.cumsum(1) - size
+    expected = 1 + 0.7 * (1 - before / size.sum(1, keepdim=True))
+    torch.testing.assert_close(weights[MASK].double(), expected[MASK], rtol=1.2e-7, atol=0)
+
+
 def test_a_mask_that_drops_tokens_keeps_the_counts():
     prepared = gdpo.prepare(["trl::token_mask"], old_logp=OLD,
                             rollout_logp=ROLLOUT, mask=MASK)

@@ -54,9 +54,10 @@ struct TeacherRatio {
   }
   /// The weight of a token from its x and its advantage.
   GDPO_INLINE double weight_of(double x, double advantage) const {
-    const bool negative = advantage<0, positive = advantage> 0;
+    const bool negative = advantage < 0;
     if (math::is_nan(x) || math::is_zero(mix) || (negative_only && !negative)) return 1.0;
-    const double ratio = math::exp_or_zero(negative ? -x : positive ? x : 0.0);
+    const double towards = negative ? -x : advantage > 0 ? x : 0.0;
+    const double ratio = math::exp_or_zero(towards);
     return math::fma(mix, detail::bound(clip, ratio).value, 1 - mix);
   }
   static constexpr const char* name = "teacher_ratio";  ///< What messages call it.

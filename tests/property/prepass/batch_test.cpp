@@ -22,7 +22,7 @@ namespace {
 namespace prepass = gdpo::prepass;
 using gdpo::Reach;
 using prepass::Covariance, prepass::CovarianceKeep, prepass::CovariancePick, prepass::FutureKl,
-    prepass::SecondMoment;
+    prepass::SecondMoment, prepass::TeacherPrefix, prepass::TeacherRatio;
 using real = long double;
 using Numbers = std::vector<double>;
 
@@ -35,7 +35,8 @@ constexpr real unit = 0x1p-53L;
 /// A random batch of rows x width tokens. Row i is valid nowhere from lengths[i] on.
 struct Data {
   int rows = 0, width = 0;
-  Numbers logp, old, rollout, token_advantages;  // per token; old may be empty
+  Numbers logp, old, rollout, token_advantages;  // per token; old and rollout may be empty
+  Numbers teacher;                               // per token
   Numbers advantages;                            // per row, where token_advantages is empty
   std::vector<int> mask, lengths;
 
@@ -57,7 +58,7 @@ struct Data {
 
 /// Other numbers at every masked position.
 void scramble(Random& random, Data& d) {
-  for (Numbers* array : {&d.logp, &d.old, &d.rollout, &d.token_advantages}) {
+  for (Numbers* array : {&d.logp, &d.old, &d.rollout, &d.token_advantages, &d.teacher}) {
     for (std::size_t k = 0; k < array->size(); ++k) {
       if (!d.mask[k]) (*array)[k] = random.pick({nan_, inf, -inf, 1e30, 0.0, -1.0});
     }
@@ -89,6 +90,7 @@ Data random_data(Random& random, bool single, bool coarse, double wild) {
       d.logp.push_back(odd(x));
       if (old) d.old.push_back(odd(before));
       d.rollout.push_back(odd(stored(before + spread * (2 * random.uniform() - 1))));
+      d.teacher.push_back(odd(stored(before + spread * (2 * random.uniform() - 1))));
       if (per_token) d.token_advantages.push_back(advantage());
     }
     if (!per_token) d.advantages.push_back(advantage());
@@ -120,7 +122,7 @@ Prepared prepare(const Data& d, const Pass& pass, bool packed) {
     return to;
   };
   const std::vector<S> logp = stored(d.logp, S()), old = stored(d.old, S()),
-                       rollout = stored(d.rollout, S()),
+                       rollout = stored(d.rollout, S()), teacher = stored(d.teacher, S()),
                        advantages = stored(d.token_advantages, S());
   const std::vector<unsigned char> mask = stored(d.mask, static_cast<unsigned char>(0));
   const auto view = [&](const auto& v) {
@@ -129,7 +131,8 @@ Prepared prepare(const Data& d, const Pass& pass, bool packed) {
                   : View(gdpo::view(v.data(), d.rows, d.width));
   };
   gdpo::TokenBatch<S> batch;
-  batch.logp = view(logp), batch.rollout_logp = view(rollout), batch.mask = view(mask);
+  batch.logp = view(logp), batch.teacher_logp = view(teacher), batch.mask = view(mask);
+  if (!d.rollout.empty()) batch.rollout_logp = view(rollout);
   if (!d.old.empty()) batch.old_logp = view(old);
   if (!d.token_advantages.empty())
     batch.token_advantages = view(advantages);
@@ -295,6 +298,46 @@ Decision decide(const FutureKl& pass, const Data& d) {
   return decision;
 }
 
+Decision decide(const TeacherRatio& pass, const Data& d) {
+  Decision decision{std::vector<real>(d.mask.size(), 1)};
+  const real mix = pass.mix;
+  for (const std::size_t k : d.valid()) {
+    const real x = static_cast<real>(d.teacher[k]) - d.old_logp(k), a = d.advantage(k);
+    if (std::isnan(x) || (pass.negative_only && !(a < 0))) continue;
+    const real sign = a > 0 ? 1 : a < 0 ? -1 : 0;
+    const real r = sign == 0 ? 1 : std::exp(sign * x);
+    const real clipped =
+        std::min(std::max(r, static_cast<real>(pass.clip.lo)), static_cast<real>(pass.clip.hi));
+    decision.weight[k] = mix == 0 ? 1 : 1 - mix + mix * clipped;
+    // exp to two units in the last place, and the roundings of x, 1 - mix and the sum.
+    decision.error = 64 * unit;
+    decision.unsure = decision.unsure || std::isinf(clipped);
+  }
+  return decision;
+}
+
+Decision decide(const TeacherPrefix& pass, const Data& d) {
+  Decision decision{std::vector<real>(d.mask.size(), 1)};
+  const auto size = [&](std::size_t k) -> real {
+    const real x = static_cast<real>(d.teacher[k]) -
+                   (d.rollout.empty() ? d.old_logp(k) : static_cast<real>(d.rollout[k]));
+    return d.mask[k] && std::isfinite(x) ? std::fabs(x) : 0;
+  };
+  for (int i = 0; i < d.rows; ++i) {
+    real total = 0, before = 0;
+    for (int t = 0; t < d.width; ++t) total += size(d.at(i, t));
+    for (int t = 0; t < d.width; ++t) {
+      const std::size_t k = d.at(i, t);
+      const real share = before / std::max(total, static_cast<real>(pass.eps));
+      if (d.mask[k]) decision.weight[k] = 1 + static_cast<real>(pass.gain) * (1 - share);
+      before += size(k);
+    }
+  }
+  // Sums of at most 17 sizes, each rounded twice, relative to sums that are at least as large.
+  decision.error = 64 * unit * (1 + static_cast<real>(pass.gain));
+  return decision;
+}
+
 // ---- the comparison ----
 
 int cases = 0, unsure = 0;
@@ -375,6 +418,17 @@ FutureKl random_future(Random& random) {
   return pass;
 }
 
+TeacherRatio random_teacher_ratio(Random& random) {
+  TeacherRatio pass;
+  pass.mix = random.pick({0.0, 0.5, 1.0, random.uniform()});
+  pass.clip = random.pick({gdpo::Bounds{0.8, 1.2}, gdpo::Bounds{0.3, 3}, gdpo::Bounds{0, inf}});
+  pass.negative_only = random.chance(0.3);
+  return pass;
+}
+TeacherPrefix random_teacher_prefix(Random& random) {
+  return {random.pick({0.0, 0.5, 3.0, random.uniform()}), random.pick({1e-8, 1e-3, 5.0})};
+}
+
 }  // namespace
 
 TEST_CASE("SecondMoment: the largest set of small squares whose mean is below the threshold",
@@ -393,6 +447,54 @@ TEST_CASE("Covariance: both picks, either side kept", "[prepass]") {
 TEST_CASE("FutureKl: the decayed sum from each token to the end of its row", "[prepass]") {
   for_each_case(20001, 1500, [](Random& random, const Data& d, auto s) {
     return wrong<decltype(s)>(random, d, random_future(random));
+  });
+}
+
+TEST_CASE("TeacherRatio: the teacher's ratio towards the sign of the advantage", "[prepass]") {
+  for_each_case(70001, 1500, [](Random& random, const Data& d, auto s) {
+    return wrong<decltype(s)>(random, d, random_teacher_ratio(random));
+  });
+}
+
+TEST_CASE("TeacherPrefix: the share of the distance before each token", "[prepass]") {
+  for_each_case(80001, 1500, [](Random& random, Data d, auto s) {
+    if (random.chance(0.3)) d.rollout.clear();
+    return wrong<decltype(s)>(random, d, random_teacher_prefix(random));
+  });
+}
+
+TEST_CASE("TeacherRatio: no advantage changes its sign, and mix 0 changes nothing", "[prepass]") {
+  for_each_case(90001, 300, [](Random& random, const Data& d, auto s) -> std::string {
+    using S = decltype(s);
+    TeacherRatio pass = random_teacher_ratio(random);
+    for (const std::size_t k : d.valid())
+      if (!(prepare<S>(d, pass, false).weights[k] >= 0)) return "a negative weight";
+    pass.mix = 0, pass.clip = {0, inf};
+    const Prepared off = prepare<S>(d, pass, false);
+    for (const std::size_t k : d.valid())
+      if (off.weights[k] != 1) return "mix 0 weighs";
+    return "";
+  });
+}
+
+TEST_CASE("TeacherPrefix: weights fall along a row, from 1 + gain", "[prepass]") {
+  for_each_case(100001, 300, [](Random& random, const Data& d, auto s) -> std::string {
+    using S = decltype(s);
+    const TeacherPrefix pass = random_teacher_prefix(random);
+    const Prepared got = prepare<S>(d, pass, true);
+    for (int i = 0; i < d.rows; ++i) {
+      double last = static_cast<double>(static_cast<S>(1 + pass.gain));
+      bool first = true;
+      for (int t = 0; t < d.width; ++t) {
+        const std::size_t k = d.at(i, t);
+        if (!d.mask[k]) continue;
+        if (first && got.weights[k] != last) return "the first token has another weight";
+        if (!(got.weights[k] <= last)) return "a weight rises";
+        if (!(got.weights[k] >= 1 - 64 * static_cast<double>(unit))) return "a weight below 1";
+        last = got.weights[k], first = false;
+      }
+    }
+    return "";
   });
 }
 
@@ -483,7 +585,8 @@ TEST_CASE("a permutation of the rows permutes what the pre-passes of a batch dec
             d.advantages[static_cast<std::size_t>(from)];
       for (int t = 0; t < d.width; ++t) {
         moved.mask[d.at(i, t)] = d.mask[d.at(from, t)];
-        for (const auto array : {&Data::logp, &Data::old, &Data::rollout, &Data::token_advantages})
+        for (const auto array :
+             {&Data::logp, &Data::old, &Data::rollout, &Data::token_advantages, &Data::teacher})
           if (!(d.*array).empty()) (moved.*array)[d.at(i, t)] = (d.*array)[d.at(from, t)];
       }
     }
@@ -499,6 +602,8 @@ TEST_CASE("a permutation of the rows permutes what the pre-passes of a batch dec
       return false;
     };
     if (differ(random_future(random))) return "FutureKl";
+    if (differ(random_teacher_ratio(random))) return "TeacherRatio";
+    if (differ(random_teacher_prefix(random))) return "TeacherPrefix";
     // Of equal numbers the first in the batch is picked, so only batches without ties are compared.
     const auto ties = [&](const auto& key) {
       std::vector<real> keys;
@@ -546,6 +651,8 @@ TEST_CASE("Reach::Kl: the weights go to the KL terms alone", "[prepass]") {
     };
     std::string text = check(random_covariance(random));
     if (text.empty()) text = check(random_future(random));
+    if (text.empty()) text = check(random_teacher_ratio(random));
+    if (text.empty()) text = check(random_teacher_prefix(random));
     return text.empty() ? check(random_moment(random)) : text;
   });
 }

@@ -346,7 +346,8 @@ TEST_CASE("settings: pre-passes", "[fields]") {
                                      {"clip.hi", number},
                                      {"negative_only", flag},
                                      {"reach", reach}});
-  settings(prepass::TeacherPrefix{}, {{"gain", least_0}, {"eps", "more than 0"}, {"reach", reach}});
+  settings(prepass::TeacherPrefix{},
+           {{"gain", least_0}, {"eps", "a finite number that is more than 0"}, {"reach", reach}});
   settings(prepass::Overlong{}, {{"reach", reach}});
   settings(prepass::DegenerateGroups{}, {{"reach", reach}});
 }

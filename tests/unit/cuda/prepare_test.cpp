@@ -221,7 +221,8 @@ TEST_CASE("cuda prepare: pre-passes of the mask read it as it was given", "[cuda
 TEST_CASE("cuda prepare: losses and counts take the result", "[cuda][prepass]") {
   Random random(5);
   Numbers d = random_numbers(random, 6, 40, 0.0);
-  while (d.kind != Kind::Padded || d.mask.empty() || d.old_logp.empty())
+  while (d.kind != Kind::Padded || d.mask.empty() || d.old_logp.empty() ||
+         !d.level_log_weights.empty())
     d = random_numbers(random, 6, 40, 0.0);
   std::size_t at = 0;
   while (d.mask[at] == 0) ++at;
