@@ -216,11 +216,11 @@ inline constexpr auto prepasses = [](const auto& f) {
            Preset{"ms_swift::off_policy_sequence_mask", off_policy_sequence_mask,
                   "off_policy_sequence_mask_delta=0.5", release},
            Preset{"ms_swift::fipo", fipo, "loss_type=fipo", version},
-           Preset{"ms_swift::rlsd", rlsd, "rlsd_lambda=0.5", release});
+           Preset{"ms_swift::rlsd", rlsd, "rlsd_lambda=0.5", version});
 };
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
-  return f(Preset{"ms_swift::teacher", teacher, "teacher_kl_coef=1", release});
+  return f(Preset{"ms_swift::teacher", teacher, "teacher_kl_coef=1", version});
 };
 }  // namespace ms_swift
 GDPO_END_NAMESPACE
