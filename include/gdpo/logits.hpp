@@ -39,6 +39,8 @@
 ///     token_logprobs_into(exec, logits, out)                       the same, into your arrays
 ///     token_logprobs_backward(exec, logits, grad, logsumexp, dlogits)   grad: by logp and entropy
 ///     logit_rows(exec, shard, out), merge(a, b)                    a vocabulary in shards
+///     distillation_from_logits(loss, logits, teacher, batch, n, dlogits)   a teacher's k tokens
+///     topk_logits(...), distillation_from_sums(...)                the same in shards
 ///
 /// With an execution tag in front and a LogitsWorkspace at the end, policy_loss_from_logits keeps
 /// its memory between steps. dlogits may be the logits themselves. Several micro-batches are
@@ -61,6 +63,7 @@
 ///     token_logprobs_backward                          one read, one write
 ///     policy_loss_from_logits at level::Token          one read, one write in all
 ///     policy_loss_from_logits at levels of sequences   two reads, one write
+///     distillation_from_logits                         one read, one write in all
 ///
 /// Nothing of the size of the logits is allocated: token_logprobs_into, token_logprobs_backward and
 /// logit_rows allocate nothing, policy_loss_from_logits nothing after its first call with a
@@ -72,7 +75,9 @@
 /// its row NaN.
 ///
 /// **Read on.** "From logits" in include/gdpo/loss/README.md. logits/row.hpp: shards.
+/// logits/distillation_loss.hpp and logits/distill.hpp: divergences from a teacher's k tokens.
 /// examples/logits_step.cpp: a whole step.
 #include <gdpo/logits/aligned.hpp>
+#include <gdpo/logits/distill.hpp>
 #include <gdpo/logits/loss_from_logits.hpp>
 #include <gdpo/loss.hpp>

@@ -56,9 +56,9 @@ struct DistillationSums {
   View<const double, 2> topk{};
 };
 
-/// Memory of distillation_from_logits(), kept between calls, with the results of the last call. After
-/// a first call with the same shapes and executor, nothing is allocated. It serves one call at a
-/// time.
+/// Memory of distillation_from_logits(), kept between calls, with the results of the last call.
+/// After a first call with the same shapes and executor, nothing is allocated. It serves one call
+/// at a time.
 struct DistillationWorkspace {
   std::vector<double> loss,  ///< L of each row of logits; 0 where masked.
       student_mass,          ///< The policy's probability of the k tokens.
@@ -231,19 +231,19 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
   if (dlogits) check_written_table(function, "dlogits", dlogits, logits.logits.extent);
   const index_t tokens_a_row = teacher.logp.extent[Rank - 1], n_rows = rows.rows();
   const bool reads_rows = loss.rest != Rest::Renormalize;
-  if (sums) {
-    const auto check = [&](const char* name, bool given, bool fits, const std::string& shape) {
-      if ((given && fits) || n_rows == 0) return;
-      contract::fail(function, name, given ? "another shape" : "no array", shape);
-    };
-    if (reads_rows) {
-      check("sums.rows", static_cast<bool>(sums->rows), sums->rows.extent[0] == n_rows,
-            "one for each of the " + contract::text(n_rows) + " rows of logits");
+  if (sums && n_rows > 0) {
+    const index_t n_sums = sums->rows.extent[0], shape[2] = {n_rows, tokens_a_row};
+    if (reads_rows && (!sums->rows || n_sums != n_rows)) {
+      contract::fail(function, "sums.rows",
+                     sums->rows ? contract::text(n_sums) + " rows" : contract::Text("no array"),
+                     "one for each of the " + contract::text(n_rows) + " rows of logits");
     }
-    const index_t shape[2] = {n_rows, tokens_a_row};
-    check("sums.topk", static_cast<bool>(sums->topk) || tokens_a_row == 0,
-          sums->topk.extent[0] == n_rows && sums->topk.extent[1] == tokens_a_row,
-          contract::shape(2, shape));
+    const index_t* const extent = sums->topk.extent;
+    if ((!sums->topk && tokens_a_row > 0) || extent[0] != n_rows || extent[1] != tokens_a_row) {
+      contract::fail(function, "sums.topk",
+                     sums->topk ? contract::shape(2, extent) : contract::Text("no array"),
+                     contract::shape(2, shape) + " numbers");
+    }
   }
   const TokenLayout layout = layout_of(function, bound, NeedsLogp::Yes);
   check_width(function, loss.aggregate, layout);
@@ -342,22 +342,24 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
 /// - batch: mask, offsets, `weights` of positions and `row_weights` are read, as for a loss; its
 ///   other arrays are not, so pre-passes that need no log-probs work.
 /// - normalizer: `count(logits, batch)`, added over the micro-batches and ranks of the step.
-/// - dlogits: as for `token_logprobs_backward`; it may be the logits themselves, and `{}` is none. A
-///   row is exactly 0 where the mask or its weight is 0, and where DistillationLoss::bounds hold L.
+/// - dlogits: as for `token_logprobs_backward`; it may be the logits themselves, and `{}` is none.
+///   A row is exactly 0 where the mask or its weight is 0, and where DistillationLoss::bounds hold
+///   L.
 ///
 /// **Cost.** One read of each row for its logsumexp and one read and one write for the gradient,
 /// while it is in the cache, as policy_loss_from_logits at level::Token; with Rest::Renormalize the
 /// logits of the k tokens alone are read. 62 bytes of the workspace for each row.
 ///
-/// **Bits.** They do not depend on exec or the number of threads. The logarithms and powers of the k
-/// tokens are in double, those of the C library.
+/// **Bits.** They do not depend on exec or the number of threads. The logarithms and powers of the
+/// k tokens are in double, those of the C library.
 ///
 /// **Special values.** A logit of -infinity has q = 0: L of the forward KL is infinite where p is
 /// not 0, the others are finite. A NaN or +infinity in a row makes its loss and gradient NaN; with
 /// Rest::Renormalize only among the k tokens. DistillationMetrics::losses counts them.
 ///
-/// Errors: `invalid_input`, before anything is written, for settings, shapes and strides that do not
-/// fit, tokens outside the vocabulary in rows that count, a shard, and counts as in a policy loss.
+/// Errors: `invalid_input`, before anything is written, for settings, shapes and strides that do
+/// not fit, tokens outside the vocabulary in rows that count, a shard, and counts as in a policy
+/// loss.
 template <class Exec, class T, int Rank, class S, class Id, class U,
           std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 DistillationResult distillation_from_logits(const Exec& exec, const DistillationLoss& loss,
@@ -422,9 +424,9 @@ void topk_logits(const Exec& exec, const LogitBatch<T, Rank>& batch,
 ///     gdpo::distillation_from_sums(exec, loss, shard, {rows, topk}, teacher, batch, n, dlogits,
 ///                                  workspace);
 ///
-/// It returns the same result on every shard and writes the gradient by the shard's logits. Loss and
-/// gradient differ from those of the whole vocabulary by the rounding of the merged logsumexp. That
-/// the k tokens are the whole vocabulary is not noticed here. Errors as there.
+/// It returns the same result on every shard and writes the gradient by the shard's logits. Loss
+/// and gradient differ from those of the whole vocabulary by the rounding of the merged logsumexp.
+/// That the k tokens are the whole vocabulary is not noticed here. Errors as there.
 template <class Exec, class T, int Rank, class S, class Id, class U,
           std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 DistillationResult distillation_from_sums(const Exec& exec, const DistillationLoss& loss,

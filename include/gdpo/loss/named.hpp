@@ -68,8 +68,8 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<>, Aggregat
 /// dual clip with 3; no KL (beta 0), mean over tokens.
 inline constexpr PolicyLoss<level::Token<>, surrogate::PositiveReinforce> up_grpo_loss{
     {}, {0.2, 3}, {0.0}, aggregate::token_mean()};
-/// On-policy distillation: the mean over tokens of logp - teacher_logp, the reverse KL divergence of
-/// the sampled token, with the gradient of REINFORCE, (logp - teacher_logp) d logp. It needs
+/// On-policy distillation: the mean over tokens of logp - teacher_logp, the reverse KL divergence
+/// of the sampled token, with the gradient of REINFORCE, (logp - teacher_logp) d logp. It needs
 /// teacher_logp, and neither advantages nor old_logp. Thinking Machines, "On-Policy Distillation"
 /// (2025), whose trainer takes the negative as the advantage of an importance-weighted policy loss
 /// instead: that is `distillation_advantage` (value/token_advantage.hpp).

@@ -19,8 +19,8 @@ namespace prepass {
 /// IW-OPD, arXiv 2606.22600, with the advantages of `distillation_advantage`; TRL's IWOPDTrainer,
 /// whose iw_opd_gamma is `gain` and iw_opd_epsilon `eps`.
 ///
-/// Needs teacher_logp, and rollout_logp, old_logp or logp. Reach::Mask and Reach::Level are refused,
-/// because these weights are no mask and no part of a ratio.
+/// Needs teacher_logp, and rollout_logp, old_logp or logp. Reach::Mask and Reach::Level are
+/// refused, because these weights are no mask and no part of a ratio.
 struct TeacherPrefix {
   double gain = 0.5;               ///< The weight of the first token is 1 + gain; at least 0.
   double eps = 1e-8;               ///< The sum that divides is at least this, in nats; more than 0.

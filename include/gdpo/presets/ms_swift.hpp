@@ -1,6 +1,7 @@
 #pragma once
 // Presets of ms-swift.
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/logits/distillation_loss.hpp>
 #include <gdpo/loss/contrastive.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
@@ -162,9 +163,15 @@ inline constexpr prepass::FutureKl fipo{};
 /// rlsd_lambda_warmup_steps or rlsd_lambda_decay_steps move lambda, set `mix` in each step.
 inline constexpr prepass::TeacherRatio rlsd{0.5};
 
-/// teacher_kl_coef=1 (expand_advantage_to_per_token): the teacher's log ratio added to the advantage
-/// of the row, which is bound as the reward of each of its tokens.
+/// teacher_kl_coef=1 (expand_advantage_to_per_token): the teacher's log ratio added to the
+/// advantage of the row, which is bound as the reward of each of its tokens.
 inline constexpr auto teacher = distillation_advantage;
+
+/// rlhf_type=gkd with gkd_logits_topk (gkd_loss): the Jensen-Shannon divergence, beta 0.5, over the
+/// teacher's tokens, of which both are renormalized; the mean over the positions. Set
+/// teacher_temperature and LogitBatch::temperature to its temperature. It is for
+/// distillation_from_logits().
+inline constexpr DistillationLoss gkd_topk_loss{0.5, Rest::Renormalize};
 
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {

@@ -1,6 +1,7 @@
 #pragma once
 // Presets of TRL.
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/logits/distillation_loss.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
@@ -158,6 +159,11 @@ inline constexpr prepass::Gate off_policy_mask = prepass::off_policy_sequence_ma
 /// `distillation_advantage` between teacher and sampler, and its loss is surrogate::Reinforce with
 /// aggregate::token_mean().
 inline constexpr prepass::TeacherPrefix iw_opd{0.5, 1e-8};
+
+/// ServerDistillationTrainer with beta=0 and loss_add_tail: the forward KL over the teacher's
+/// loss_top_k tokens and the rest as one more; the mean over the positions. It is for
+/// distillation_from_logits().
+inline constexpr DistillationLoss server_distillation_loss{0, Rest::Tail};
 
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {

@@ -1,6 +1,7 @@
 #pragma once
 // Presets of verl.
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/logits/distillation_loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
@@ -310,6 +311,11 @@ inline constexpr auto estimators = [](const auto& f) {
       Preset{"verl::grpo_passk_no_std", grpo_passk_no_std,
              "adv_estimator=grpo_passk norm_adv_by_std_in_grpo=False", version});
 };
+/// distillation_loss.loss_mode="forward_kl_topk" (compute_forward_kl_topk): the forward KL over the
+/// teacher's tokens, whose log-probs are at least log_prob_min_clamp, -10, and whose sum is from 0
+/// to loss_max_clamp, 10. loss_agg_mode is `aggregate`. It is for distillation_from_logits().
+inline constexpr DistillationLoss forward_kl_topk_loss{0, Rest::Drop, 1, -10, {0, 10}};
+
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"verl::gae", gae, "adv_estimator=gae", version},

@@ -352,6 +352,22 @@ TEST_CASE("settings: pre-passes", "[fields]") {
   settings(prepass::DegenerateGroups{}, {{"reach", reach}});
 }
 
+TEST_CASE("settings: distillation from logits", "[fields]") {
+  settings(DistillationLoss{}, {{"beta", unit},
+                                {"rest", "drop | renormalize | tail"},
+                                {"teacher_temperature", "a finite number that is more than 0"},
+                                {"min_logp", number},
+                                {"bounds.lo", number},
+                                {"bounds.hi", number},
+                                {"aggregate.mode", mode},
+                                {"aggregate.over", "tokens | rows | non_empty_rows | given"},
+                                {"aggregate.count_eps", least_0},
+                                {"aggregate.scale", finite},
+                                {"aggregate.row_count_eps", least_0},
+                                {"aggregate.constant", number},
+                                {"aggregate.padded_width", flag}});
+}
+
 TEST_CASE("settings: the critic's side", "[fields]") {
   settings(returns::Gae{}, {{"gamma", unit},
                             {"lambda", unit},
