@@ -56,6 +56,16 @@ struct DistillationSums {
   View<const double, 2> topk{};
 };
 
+namespace detail {
+/// The tokens of a position, as a worker computes it.
+struct DistillWorker {
+  std::vector<ListedToken> tokens;
+  std::vector<DistilledSlope> slopes;
+  std::vector<index_t> columns,  ///< Of each token among the logits; -1: not among them.
+      places;                    ///< Its place in the list of the teacher.
+};
+}  // namespace detail
+
 /// Memory of distillation_from_logits(), kept between calls, with the results of the last call.
 /// After a first call with the same shapes and executor, nothing is allocated. It serves one call
 /// at a time.
@@ -65,9 +75,8 @@ struct DistillationWorkspace {
       teacher_mass,          ///< The teacher's probability of the k tokens.
       weights;               ///< Weight of each row of logits in the loss; 0 where masked.
   LogitsWorkspace logits;    ///< logsumexp and mask of each row of logits.
-  std::vector<std::vector<double>> numbers;   ///< Memory of the workers of the executor.
-  std::vector<std::vector<index_t>> columns;  ///< The same.
-  detail::RowMemory<float> row;               ///< A row of the batch.
+  std::vector<detail::DistillWorker> workers;  ///< Memory of the workers of the executor.
+  detail::RowMemory<float> row;                ///< A row of the batch.
 };
 
 namespace detail {
@@ -193,13 +202,12 @@ inline double add_positions(const TokenLayout& layout, const std::vector<unsigne
   return total;
 }
 
-/// Writes the logits of the k tokens of row i that are among the columns, over the temperature, and
-/// 0 for the others. Places without a token are left out: returns the number of tokens. `columns`
-/// has the column of each, -1 where it is not among them, and `logp` the teacher's log-prob.
+/// The tokens that the teacher lists for row i, in their order; places without a token are left
+/// out. log_q is the logit over the temperature, 0 where it is not among the columns. Returns their
+/// number.
 template <class T, int Rank, class S, class Id>
 index_t gather_topk(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& rows,
-                    const TeacherTopK<Rank, S, Id>& teacher, index_t i, double* logp, double* z,
-                    index_t* columns, index_t* places) {
+                    const TeacherTopK<Rank, S, Id>& teacher, index_t i, DistillWorker& worker) {
   index_t n = 0;
   const T* x = rows.begin(i);
   for (index_t j = 0; j < teacher.logp.extent[Rank - 1]; ++j) {
@@ -207,9 +215,10 @@ index_t gather_topk(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& 
     if (math::is_inf(of_teacher) && of_teacher < 0) continue;
     const auto id = static_cast<std::int64_t>(of_row<Rank>(teacher.ids, rows, i, j));
     const index_t column = column_of(id, batch.first_token, rows.vocabulary());
-    logp[n] = of_teacher, columns[n] = column, places[n] = j;
-    z[n] = column >= 0 ? math::mul(load(x[column]), 1 / batch.temperature) : 0.0;
-    ++n;
+    const auto place = static_cast<std::size_t>(n++);
+    worker.columns[place] = column, worker.places[place] = j;
+    worker.tokens[place] = {of_teacher,
+                            column >= 0 ? math::mul(load(x[column]), 1 / batch.temperature) : 0.0};
   }
   return n;
 }
@@ -259,33 +268,35 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
   check_seen(function, call.over(), normalizer, seen);
 
   const index_t workers = workers_for(exec, n_rows, rows.numbers());
-  const auto enough = static_cast<std::size_t>(workers), k = static_cast<std::size_t>(tokens_a_row);
-  if (workspace.numbers.size() < enough) workspace.numbers.resize(enough);
-  if (workspace.columns.size() < enough) workspace.columns.resize(enough);
-  for (std::size_t w = 0; w < enough; ++w)
-    workspace.numbers[w].resize(2 * k), workspace.columns[w].resize(2 * k);
+  const auto k = static_cast<std::size_t>(tokens_a_row);
+  if (workspace.workers.size() < static_cast<std::size_t>(workers))
+    workspace.workers.resize(static_cast<std::size_t>(workers));
+  for (DistillWorker& worker : workspace.workers) {
+    worker.tokens.resize(k), worker.slopes.resize(k);
+    worker.columns.resize(k), worker.places.resize(k);
+  }
   LogitBatch<T, Rank> without_targets = logits;
   without_targets.targets = {};
   for_each_unit(exec, workers, n_rows, [&](index_t w, index_t i) {
-    const auto place = static_cast<std::size_t>(i), worker = static_cast<std::size_t>(w);
+    const auto place = static_cast<std::size_t>(i);
+    DistillWorker& worker = workspace.workers[static_cast<std::size_t>(w)];
     DistilledPosition position;
-    double *const left = workspace.numbers[worker].data(), *const right = left + k;
-    index_t *const columns = workspace.columns[worker].data(), *const places = columns + k;
     index_t count = 0;
     double log_sum = 0;
     if (mask[place] != 0) {
-      count = gather_topk(logits, rows, teacher, i, left, right, columns, places);
-      const bool whole = !sums && count == rows.vocabulary();
+      count = gather_topk(logits, rows, teacher, i, worker);
+      const DistillPlan plan(loss, count, sums ? 0 : rows.vocabulary());
+      ListedToken* const tokens = worker.tokens.data();
       if (sums) {
-        for (index_t j = 0; j < count; ++j) right[j] = sums->topk(i, places[j]);
+        for (index_t j = 0; j < count; ++j)
+          tokens[j].log_q = sums->topk(i, worker.places[static_cast<std::size_t>(j)]);
       }
-      if (reads_rows || whole) {
+      if (plan.reads_row) {
         log_sum = logsumexp(sums ? sums->rows(i) : visit_row<Exec>(without_targets, rows, i));
-        for (index_t j = 0; j < count; ++j) right[j] = as_teacher<S>(right[j] - log_sum);
+        for (index_t j = 0; j < count; ++j)
+          tokens[j].log_q = as_teacher<S>(tokens[j].log_q - log_sum);
       }
-      position = distill_position(loss, count, whole, left, right);
-    } else {
-      position.student_mass = position.teacher_mass = 0;
+      position = distill_position(loss, plan, count, tokens, worker.slopes.data());
     }
     workspace.logits.logsumexp[place] = log_sum;
     workspace.loss[place] = position.loss;
@@ -306,8 +317,10 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
     }
     if (none) return;
     const double scale = math::mul(weight, 1 / logits.temperature);
-    for (index_t j = 0; j < count; ++j)
-      if (columns[j] >= 0) store(out[columns[j]], math::mul(scale, left[j]));
+    for (std::size_t j = 0; j < static_cast<std::size_t>(count); ++j) {
+      if (worker.columns[j] >= 0)
+        store(out[worker.columns[j]], math::mul(scale, position.at(worker.slopes[j])));
+    }
   });
   result.loss = add_positions(layout, mask, reads_rows, workspace, result.metrics);
   result.normalizer = normalizer, result.over = call.over();

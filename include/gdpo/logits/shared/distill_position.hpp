@@ -6,15 +6,6 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The divergence of one position, before any weight. With z the logits over the temperature,
-///
-///     d loss / d z_j = elsewhere q_j                 at tokens that the teacher does not list
-///     d loss / d z_j = what `left` was replaced by   at those that it does
-struct DistilledPosition {
-  double loss = 0, elsewhere = 0;
-  double student_mass = 1, teacher_mass = 1;  ///< The probabilities of the k tokens, added.
-};
-
 /// What one token adds: to the loss, and its derivative by log q.
 struct DistilledToken {
   double loss, slope;
@@ -42,83 +33,134 @@ GDPO_DEVICE inline DistilledToken distilled_token(double beta, double p, double 
   return {of_teacher + of_student, of_student};
 }
 
-/// Subtracts log sum e^a from n numbers a. -infinity alone stays.
-GDPO_DEVICE inline void normalize_logs(double* a, index_t n) {
-  double most = -math::infinity, sum = 0;
-  for (index_t i = 0; i < n; ++i) most = a[i] > most || math::is_nan(a[i]) ? a[i] : most;
-  if (math::is_inf(most) && most < 0) return;
-  for (index_t i = 0; i < n; ++i) sum += std::exp(a[i] - most);
-  const double log = most + std::log(sum);
-  for (index_t i = 0; i < n; ++i) a[i] = a[i] - log;
+/// One token that the teacher lists.
+struct ListedToken {
+  double log_p, log_q;  ///< Of the teacher and of the policy, in nats.
+};
+/// A running log sum e^a over numbers a.
+struct LogSum {
+  double most = -math::infinity;  ///< The largest a, or NaN.
+  double sum = 0;                 ///< sum e^(a - most)
+  /// Raises `most`, before the sum.
+  GDPO_INLINE void raise(double a) { most = a > most || math::is_nan(a) ? a : most; }
+  /// log sum e^a; 0 where all a are -infinity, which no subtraction helps.
+  GDPO_DEVICE double log() const {
+    return math::is_inf(most) && most < 0 ? 0.0 : most + std::log(sum);
+  }
+};
+
+/// What the tokens of a position add up to.
+struct DistilledSums {
+  double loss = 0, slopes = 0, student = 0, teacher = 0;
+  index_t tokens = 0, held = 0;  ///< Tokens, and those that min_logp holds.
+  GDPO_INLINE void add(const DistilledSums& o) {
+    loss += o.loss, slopes += o.slopes, student += o.student, teacher += o.teacher;
+    tokens += o.tokens, held += o.held;
+  }
+};
+/// A token of a position: c = d L / d log q, and q.
+struct DistilledSlope {
+  double c, q;
+};
+/// Adds a token to the sums.
+GDPO_DEVICE inline DistilledSlope add_listed(const DistillationLoss& loss, const ListedToken& token,
+                                             DistilledSums& sums) {
+  const bool low = token.log_q < loss.min_logp, teacher_low = token.log_p < loss.min_logp;
+  const double log_q = low ? loss.min_logp : token.log_q,
+               log_p = teacher_low ? loss.min_logp : token.log_p;
+  const DistilledToken one =
+      distilled_token(loss.beta, std::exp(log_p), std::exp(log_q), log_p - log_q);
+  const DistilledSlope slope{low ? 0.0 : one.slope, std::exp(token.log_q)};
+  sums.add({one.loss, slope.c, slope.q, std::exp(token.log_p), 1, low || teacher_low ? 1 : 0});
+  return slope;
 }
 
-/// The divergence of a position whose n tokens have the log-probs `left` of the teacher and `right`
-/// of the policy, in nats; with Rest::Renormalize `right` may be short of a constant. `whole`: the n
-/// tokens are all that there are. Leaves the derivatives by z of these tokens in `left`; `right` is
-/// overwritten.
-///
-/// From c_i = d L / d log q_i and C = sum c_i follows d L / d z_j = c_j - C q_j, since
-/// d log q_i / d z_j = [i = j] - q_j. Where the probabilities add up to 1, C is known exactly: -1 for
-/// the forward KL, 1 + L for the reverse one. So the gradient is exactly 0 where q = p.
-GDPO_DEVICE inline DistilledPosition distill_position(const DistillationLoss& loss, index_t n,
-                                                      bool whole, double* left, double* right) {
-  using math::fma, math::mul;
-  DistilledPosition position;
-  if (n == 0) {
-    position.student_mass = position.teacher_mass = 0;
-    return position;
-  }
-  const bool renormalizes = loss.rest == Rest::Renormalize;
-  if (renormalizes && (!whole || loss.teacher_temperature != 1)) {
-    if (loss.teacher_temperature != 1) {
-      for (index_t i = 0; i < n; ++i) left[i] = left[i] / loss.teacher_temperature;
-    }
-    normalize_logs(left, n);
-  }
-  if (renormalizes && !whole) normalize_logs(right, n);
+/// How a position treats the tokens of the teacher.
+struct DistillPlan {
+  bool whole = false;  ///< They are the whole vocabulary.
+  /// Their log-probs are normalized, of the teacher and of the policy.
+  bool normalizes_teacher = false, normalizes_student = false;
+  /// The policy's log-probs need the logsumexp of the whole row.
+  bool reads_row = true;
 
-  double total = 0, slopes = 0, student = 0, teacher = 0;
-  bool held = false;
-  for (index_t i = 0; i < n; ++i) {
-    const double q_of_policy = std::exp(right[i]);
-    student += q_of_policy, teacher += std::exp(left[i]);
-    const bool low = right[i] < loss.min_logp;
-    const double log_q = low ? loss.min_logp : right[i],
-                 log_p = left[i] < loss.min_logp ? loss.min_logp : left[i];
-    const DistilledToken token =
-        distilled_token(loss.beta, std::exp(log_p), std::exp(log_q), log_p - log_q);
-    total += token.loss;
-    held = held || low || left[i] < loss.min_logp;
-    left[i] = low ? 0.0 : token.slope;
-    slopes += left[i];
-    right[i] = q_of_policy;
+  /// n tokens of `vocabulary`; 0: not known.
+  GDPO_INLINE DistillPlan(const DistillationLoss& loss, index_t n, index_t vocabulary)
+      : whole(n > 0 && n == vocabulary),
+        normalizes_teacher(loss.rest == Rest::Renormalize &&
+                           (!whole || loss.teacher_temperature != 1)),
+        normalizes_student(loss.rest == Rest::Renormalize && !whole),
+        reads_row(!normalizes_student) {}
+  GDPO_INLINE bool adds_up() const { return whole || normalizes_student; }
+};
+
+/// The divergence of one position, before any weight. With z the logits over the temperature,
+///
+///     d loss / d z_j = elsewhere q_j       at tokens that the teacher does not list
+///     d loss / d z_j = c_j - total q_j     at those that it does
+///
+/// From c_i = d L / d log q_i follows d L / d z_j = c_j - C q_j with C = sum c_i, since
+/// d log q_i / d z_j = [i = j] - q_j. Where the probabilities add up to 1, C is known exactly: -1
+/// for the forward KL, 1 + L for the reverse one. So the gradient is exactly 0 where q = p.
+struct DistilledPosition {
+  double loss = 0, elsewhere = 0, total = 0;
+  double student_mass = 0, teacher_mass = 0;  ///< The probabilities of the k tokens, added.
+  bool flat = true;                           ///< Without a gradient.
+
+  /// d loss / d z of a token that the teacher lists.
+  GDPO_INLINE double at(const DistilledSlope& token) const {
+    return flat ? 0.0 : math::fma(-total, token.q, token.c);
   }
-  const bool adds_up = whole || renormalizes;
-  if (!adds_up) position.student_mass = student, position.teacher_mass = teacher;
+};
+GDPO_DEVICE inline DistilledPosition distilled_position(const DistillationLoss& loss,
+                                                        const DistillPlan& plan,
+                                                        DistilledSums sums) {
+  DistilledPosition position;
+  if (sums.tokens == 0) return position;
+  position.student_mass = plan.adds_up() ? 1 : sums.student;
+  position.teacher_mass = plan.adds_up() ? 1 : sums.teacher;
   double by_tail = 0;
-  if (loss.rest == Rest::Tail && !whole) {
+  if (loss.rest == Rest::Tail && !plan.whole) {
     // At least 1 - e^-1e-7, as in TRL: log-probs that were rounded may add up to more than 1.
     constexpr double least = 9.9999995000000167e-8;
-    const bool empty = !(1 - student > least) && !math::is_nan(student);
-    const double p = 1 - teacher > least || math::is_nan(teacher) ? 1 - teacher : least,
-                 q = empty ? least : 1 - student;
+    const bool empty = !(1 - sums.student > least) && !math::is_nan(sums.student);
+    const double p =
+        1 - sums.teacher > least || math::is_nan(sums.teacher) ? 1 - sums.teacher : least;
+    const double q = empty ? least : 1 - sums.student;
     const DistilledToken tail = distilled_token(loss.beta, p, q, std::log(p) - std::log(q));
-    total += tail.loss;
-    if (!empty) slopes += tail.slope, by_tail = tail.slope / q;
+    sums.loss += tail.loss;
+    if (!empty) sums.slopes += tail.slope, by_tail = tail.slope / q;
   }
-  if (adds_up && !held) {
-    if (loss.beta == 0) slopes = -1;
-    if (loss.beta == 1) slopes = 1 + total;
+  if (plan.adds_up() && sums.held == 0) {
+    if (loss.beta == 0) sums.slopes = -1;
+    if (loss.beta == 1) sums.slopes = 1 + sums.loss;
   }
-  const auto bounded = bound(loss.bounds, total);
+  const auto bounded = bound(loss.bounds, sums.loss);
   position.loss = bounded.value;
-  if (bounded.outside) {
-    for (index_t i = 0; i < n; ++i) left[i] = 0;
-    return position;
-  }
-  for (index_t i = 0; i < n; ++i) left[i] = fma(-slopes, right[i], left[i]);
-  if (!adds_up) position.elsewhere = by_tail - slopes;
+  if (bounded.outside) return position;
+  position.flat = false, position.total = sums.slopes;
+  if (!plan.adds_up()) position.elsewhere = by_tail - sums.slopes;
   return position;
+}
+
+/// The position of n tokens, in their order, and their slopes. `tokens` are normalized where the
+/// plan says so.
+inline DistilledPosition distill_position(const DistillationLoss& loss, const DistillPlan& plan,
+                                          index_t n, ListedToken* tokens, DistilledSlope* slopes) {
+  const auto normalize = [&](double ListedToken::*log) {
+    LogSum sum;
+    for (index_t i = 0; i < n; ++i) sum.raise(tokens[i].*log);
+    for (index_t i = 0; i < n; ++i) sum.sum += std::exp(tokens[i].*log - sum.most);
+    const double total = sum.log();
+    for (index_t i = 0; i < n; ++i) tokens[i].*log = tokens[i].*log - total;
+  };
+  if (plan.normalizes_teacher) {
+    for (index_t i = 0; i < n; ++i) tokens[i].log_p = tokens[i].log_p / loss.teacher_temperature;
+    normalize(&ListedToken::log_p);
+  }
+  if (plan.normalizes_student) normalize(&ListedToken::log_q);
+  DistilledSums sums;
+  for (index_t i = 0; i < n; ++i) slopes[i] = add_listed(loss, tokens[i], sums);
+  return distilled_position(loss, plan, sums);
 }
 
 }  // namespace detail
