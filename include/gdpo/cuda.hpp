@@ -72,6 +72,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/device_two_stages.hpp>
 #include <gdpo/cuda/device/on.hpp>
+#include <gdpo/cuda/logits/device_distill.hpp>
 #include <gdpo/cuda/logits/device_logprobs.hpp>
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/cuda/loss/device_loss.hpp>

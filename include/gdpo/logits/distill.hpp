@@ -92,11 +92,11 @@ GDPO_INLINE T& of_row(const View<T, Rank>& v, const LogitsOf& rows, index_t i, i
   }
 }
 
-/// Checks the teacher's arrays, and the tokens of the rows that count.
-template <class T, int Rank, class S, class Id, class Valid>
-void check_teacher(const char* function, const LogitBatch<T, Rank>& logits,
-                   const TeacherTopK<Rank, S, Id>& teacher, bool of_shard, const Valid& valid) {
-  using contract::fail, contract::text;
+/// Checks the shapes of the teacher's arrays.
+template <class T, int Rank, class S, class Id>
+void check_teacher_shape(const char* function, const LogitBatch<T, Rank>& logits,
+                         const TeacherTopK<Rank, S, Id>& teacher) {
+  using contract::fail;
   index_t shape[Rank];
   for (int r = 0; r < Rank - 1; ++r) shape[r] = logits.logits.extent[r];
   shape[Rank - 1] = teacher.logp.extent[Rank - 1];
@@ -113,10 +113,17 @@ void check_teacher(const char* function, const LogitBatch<T, Rank>& logits,
   };
   check("teacher.logp", teacher.logp);
   check("teacher.ids", teacher.ids);
+}
+/// Checks the teacher's arrays, and the tokens of the rows that count.
+template <class T, int Rank, class S, class Id, class Valid>
+void check_teacher(const char* function, const LogitBatch<T, Rank>& logits,
+                   const TeacherTopK<Rank, S, Id>& teacher, bool of_shard, const Valid& valid) {
+  using contract::fail, contract::text;
+  check_teacher_shape(function, logits, teacher);
   const LogitRows<T, Rank> rows(logits);
   for (index_t i = 0; i < rows.rows(); ++i) {
     if (!valid(i)) continue;
-    for (index_t j = 0; j < shape[Rank - 1]; ++j) {
+    for (index_t j = 0; j < teacher.logp.extent[Rank - 1]; ++j) {
       const double logp = load(of_row<Rank>(teacher.logp, rows, i, j));
       if (math::is_inf(logp) && logp < 0) continue;
       const auto id = static_cast<std::int64_t>(of_row<Rank>(teacher.ids, rows, i, j));
@@ -128,13 +135,6 @@ void check_teacher(const char* function, const LogitBatch<T, Rank>& logits,
                           ", or a log-prob of -infinity");
     }
   }
-}
-
-/// The log-prob of the policy as the teacher's is stored: rounded to float, unless it is in double.
-/// So a teacher whose log-probs are those of the policy gives a loss of exactly 0.
-template <class S>
-GDPO_INLINE double as_teacher(double logp) {
-  return std::is_same_v<S, double> ? logp : static_cast<double>(static_cast<float>(logp));
 }
 
 /// The weight of each row of logits in the loss, and the counts of the batch.
@@ -292,9 +292,11 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
           tokens[j].log_q = sums->topk(i, worker.places[static_cast<std::size_t>(j)]);
       }
       if (plan.reads_row) {
-        log_sum = logsumexp(sums ? sums->rows(i) : visit_row<Exec>(without_targets, rows, i));
+        const LogitRow row = sums ? sums->rows(i) : visit_row<Exec>(without_targets, rows, i);
+        const PolicyLogs policy(row);
+        log_sum = logsumexp(row);
         for (index_t j = 0; j < count; ++j)
-          tokens[j].log_q = as_teacher<S>(tokens[j].log_q - log_sum);
+          tokens[j].log_q = as_teacher<S>(policy(tokens[j].log_q));
       }
       position = distill_position(loss, plan, count, tokens, worker.slopes.data());
     }

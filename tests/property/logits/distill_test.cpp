@@ -187,8 +187,9 @@ void copy_policy(Data<T, S>& d) {
   for (index_t i = 0; i < d.rows(); ++i) {
     for (index_t j = 0; j < d.k; ++j) {
       const double x = static_cast<double>(d.logits[at(i * d.vocabulary + d.ids[at(i * d.k + j)])]);
-      d.logp[at(i * d.k + j)] =
-          static_cast<S>(x * (1 / d.temperature) - gdpo::logsumexp(rows[at(i)]));
+      gdpo::LogitRow row = rows[at(i)];
+      row.target = x * (1 / d.temperature);
+      d.logp[at(i * d.k + j)] = static_cast<S>(gdpo::logp(row));  // as token_logprobs has it
     }
   }
 }

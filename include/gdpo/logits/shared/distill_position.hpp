@@ -2,6 +2,7 @@
 // The divergence of one position between a teacher and the policy, and its gradient.
 #include <cmath>
 #include <gdpo/logits/distillation_loss.hpp>
+#include <gdpo/logits/row.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -31,6 +32,22 @@ GDPO_DEVICE inline DistilledToken distilled_token(double beta, double p, double 
   const double of_teacher = math::is_zero(p) ? 0.0 : mul(mul(beta, p), p_over_m),
                of_student = math::is_zero(q) ? 0.0 : mul(mul(1 - beta, q), q_over_m);
   return {of_teacher + of_student, of_student};
+}
+
+/// The log-probs of the tokens of a row, with the bits of logp(LogitRow).
+struct PolicyLogs {
+  double most, log_sum;
+  GDPO_DEVICE explicit PolicyLogs(const LogitRow& row)
+      : most(row.max), log_sum(std::log(row.sum)) {}
+  /// From z, the logit over the temperature.
+  GDPO_INLINE double operator()(double z) const { return (z - most) - log_sum; }
+};
+
+/// The log-prob of the policy as the teacher's is stored: rounded to float, unless it is in double.
+/// So a teacher whose log-probs are those of the policy gives a loss of exactly 0.
+template <class S>
+GDPO_DEVICE inline double as_teacher(double logp) {
+  return std::is_same_v<S, double> ? logp : static_cast<double>(static_cast<float>(logp));
 }
 
 /// One token that the teacher lists.
