@@ -51,6 +51,20 @@ void fused_losses(const Call& call, const LogitBatch<BFloat16, 3>& narrow,
   fused(call, wide, batch, dwide, to, dapo_loss, verl::vanilla_loss, dr_grpo_loss, gspo_token_loss);
 }
 
+template <class T, int Rank>
+void distilled(const Call& call, const LogitBatch<T, Rank>& logits,
+               const TeacherTopK<Rank>& teacher, const TokenBatch<float>& batch,
+               View<T, Rank> dlogits, const Normalizer* normalizer, DistillationResult* to) {
+  distillation_from_logits(call.on, DistillationLoss{0.5, Rest::Tail}, logits, teacher, batch,
+                           normalizer, dlogits, to, call.scratch);
+}
+template void distilled(const Call&, const LogitBatch<BFloat16, 3>&, const TeacherTopK<3>&,
+                        const TokenBatch<float>&, View<BFloat16, 3>, const Normalizer*,
+                        DistillationResult*);
+template void distilled(const Call&, const LogitBatch<float, 2>&, const TeacherTopK<2>&,
+                        const TokenBatch<float>&, View<float, 2>, const Normalizer*,
+                        DistillationResult*);
+
 // ---- on the host ----
 
 std::vector<double> host_advantages(View<const double, 2> rewards) {

@@ -4,6 +4,7 @@
 // ThreadSanitizer (tests/CMakeLists.txt) there is no race.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/device_two_stages.hpp>
+#include <gdpo/cuda/logits/device_distill.hpp>
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/cuda/mismatch/device_mismatch.hpp>
 #include <gdpo/cuda/prepass/device_prepare.hpp>
@@ -268,6 +269,39 @@ TEST_CASE("cuda threads: losses from logits", "[cuda][races]") {
     check_step<2>(of_tokens, 1700, 6, shared_bytes);
   }
   check_step<2>(gdpo::gspo_loss, 90, 8, 0);
+}
+
+TEST_CASE("cuda threads: distillation from logits", "[cuda][races]") {
+  const gdpo::index_t width = 3, vocabulary = 1700, k = 40;
+  Random random(12);
+  std::vector<float> logits, logp;
+  std::vector<std::int64_t> ids;
+  for (gdpo::index_t e = 0; e < 2 * width * vocabulary; ++e)
+    logits.push_back(static_cast<float>(4 * random.uniform()));
+  for (gdpo::index_t e = 0; e < 2 * width * k; ++e)
+    logp.push_back(static_cast<float>(-4 - random.uniform())), ids.push_back(e % k * 42);
+  const std::vector<unsigned char> mask{1, 1, 0, 1, 1, 1};
+  gdpo::cuda::Tuning some, none;
+  some.shared_bytes = 6500, none.shared_bytes = 0;
+  for (const gdpo::Rest rest : {gdpo::Rest::Renormalize, gdpo::Rest::Tail}) {
+    check_threads({some, none}, [&](const ThreadedGrid& device) {
+      std::vector<float> in_place = logits;
+      gdpo::LogitBatch<float, 3> batch;
+      const auto dlogits = gdpo::view(in_place.data(), 2, width, vocabulary);
+      batch.logits = dlogits, batch.mask = gdpo::view(mask.data(), 2, width);
+      const gdpo::TeacherTopK<3> teacher{gdpo::view(logp.data(), 2, width, k),
+                                         gdpo::view(ids.data(), 2, width, k)};
+      const gdpo::DistillationLoss loss{0.5, rest};
+      const gdpo::TokenBatch<float> tokens;
+      gdpo::DistillationResult result;
+      TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch, tokens));
+      gdpo::distillation_from_logits(device, loss, batch, teacher, tokens, gdpo::count(batch),
+                                     dlogits, &result, scratch());
+      Numbers all{result.loss, result.metrics.loss.sum, result.metrics.student_mass.max};
+      append(all, in_place);
+      return all;
+    });
+  }
 }
 
 // ---- advantages ----

@@ -116,7 +116,7 @@ struct DistillKernel {
   DistillMemory memory;
   std::size_t cache_bytes;  ///< Bytes of a row that stay in shared memory until its gradient.
 
-  static std::size_t shared_bytes(index_t k) {
+  GDPO_INLINE static std::size_t shared_bytes(index_t k) {
     return sizeof(Shared) + (static_cast<std::size_t>(k) * sizeof(Entry) + 15) / 16 * 16;
   }
 
