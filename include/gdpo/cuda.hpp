@@ -42,6 +42,7 @@
 ///     token_logprobs_into       log-probs from logits              gdpo/logits.hpp
 ///     token_logprobs_backward   and their gradient                 gdpo/logits.hpp
 ///     policy_loss_from_logits   loss and dloss/dlogits at once     gdpo/logits.hpp
+///     distillation_from_logits  a teacher's k tokens               gdpo/logits.hpp
 ///     cuda/value/               returns and value losses           gdpo/value.hpp
 ///     cuda::mismatch_into       the mismatch report                gdpo/mismatch.hpp
 ///

@@ -87,7 +87,8 @@
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
 /// missing arrays. Data never throws: a NaN drops the token in Importance, SecondMoment and
 /// TopEntropy, and in a Gate that has bounds; Covariance does not pick it, in FutureKl and
-/// TeacherPrefix it adds nothing, and TeacherRatio leaves its weight at 1. The metrics of the loss count the values of rollout_logp that are not finite.
+/// TeacherPrefix it adds nothing, and TeacherRatio leaves its weight at 1. The metrics of the loss
+/// count the values of rollout_logp that are not finite.
 ///
 /// **Read on.** prepass/pair.hpp, estimator.hpp and statistic.hpp: the axes of a correction.
 /// drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp, mean_one.hpp, chain.hpp,

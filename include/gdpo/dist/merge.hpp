@@ -4,6 +4,7 @@
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/constraint/shortfall.hpp>
 #include <gdpo/dist/agree.hpp>
+#include <gdpo/logits/distillation_result.hpp>
 #include <gdpo/loss/loss_result.hpp>
 #include <gdpo/mismatch/report.hpp>
 #include <gdpo/value/value_result.hpp>
@@ -53,7 +54,8 @@ constexpr bool is_record_v =
     std::is_same_v<X, Normalizer> || std::is_same_v<X, Moments> ||
     std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
     std::is_same_v<X, LossResult> || std::is_same_v<X, ValueMetrics> ||
-    std::is_same_v<X, ValueLossResult> || std::is_same_v<X, GroupReport> ||
+    std::is_same_v<X, ValueLossResult> || std::is_same_v<X, DistillationMetrics> ||
+    std::is_same_v<X, DistillationResult> || std::is_same_v<X, GroupReport> ||
     std::is_same_v<X, SumCount> || std::is_same_v<X, ConstraintMetrics> ||
     std::is_same_v<X, MismatchReport> || std::is_same_v<X, ExactSum> || std::is_same_v<X, double>;
 template <class X>
@@ -152,6 +154,9 @@ inline void check_records(const char* function, const std::vector<LossResult>& p
 inline void check_records(const char* function, const std::vector<ValueLossResult>& parts) {
   check_losses(function, parts);
 }
+inline void check_records(const char* function, const std::vector<DistillationResult>& parts) {
+  check_losses(function, parts);
+}
 /// Reports are of the same rewards. A rank without rows may have none.
 inline void check_records(const char* function, const std::vector<GroupReport>& parts) {
   std::size_t first = parts.size();
@@ -216,8 +221,9 @@ X merged(const char* function, const Comm& comm, const Local& local) {
   static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
   static_assert(is_record_v<X>,
                 "all_merge takes Normalizer, Moments, CombinedMoments, LossMetrics, LossResult, "
-                "ValueMetrics, ValueLossResult, GroupReport, SumCount, ConstraintMetrics, "
-                "MismatchReport, ExactSum and double, or a std::vector of them");
+                "ValueMetrics, ValueLossResult, DistillationMetrics, DistillationResult, "
+                "GroupReport, SumCount, ConstraintMetrics, MismatchReport, ExactSum and double, or "
+                "a std::vector of them");
   std::vector<X> parts = gathered<X>(function, comm, local);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
@@ -249,6 +255,8 @@ namespace dist {
 ///                        more than the count that divided: some rank has forgotten the others
 ///     ValueMetrics, ValueLossResult
 ///                        the same of a critic (value/value_loss.hpp)
+///     DistillationMetrics, DistillationResult
+///                        the same of distillation from logits (logits/distill.hpp)
 ///     GroupReport        as if the groups of rank 0 came first; each group on one rank. The report
 ///                        of rows that were gathered is that of all rows already: do not merge it
 ///     SumCount, ConstraintMetrics

@@ -404,6 +404,35 @@ TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
   }
 }
 
+TEST_CASE("distillation losses of ranks add up, and a local count is found out", "[dist]") {
+  const auto of_rank = [](int rank, double tokens) {
+    gdpo::DistillationResult r;
+    r.loss = 0.5, r.metrics.rows = 4, r.metrics.empty_rows = rank;
+    r.metrics.loss.sum = 2, r.metrics.loss.count = 10, r.metrics.loss.max = rank;
+    if (rank == 2) r.metrics.losses = {3, 1, 7};
+    r.normalizer.tokens = tokens, r.normalizer.rows = 12;
+    return r;
+  };
+  std::vector<gdpo::DistillationResult> got(3);
+  CHECK(same_on_all(on_ranks(3, [&](const ThreadRank& comm) {
+          got[static_cast<std::size_t>(comm.rank())] =
+              dist::all_merge(comm, of_rank(comm.rank(), 30));
+        })) == "");
+  for (const gdpo::DistillationResult& r : got) {
+    CHECK(r.loss == 1.5);
+    CHECK(r.metrics.rows == 12);
+    CHECK(r.metrics.empty_rows == 3);
+    CHECK(r.metrics.loss.mean() == 0.2);
+    CHECK(r.metrics.losses.token == 7);
+  }
+  CHECK(same_on_all(on_ranks(2,
+                             [&](const ThreadRank& comm) {
+                               dist::all_merge(comm, of_rank(comm.rank(), 20 + comm.rank()));
+                             }))
+            .find("normalizer: given 20 tokens, 12 rows, 0 non-empty rows, 0 given on rank 0") !=
+        std::string::npos);
+}
+
 TEST_CASE("value losses of ranks add up, and a local count is found out", "[dist]") {
   const auto of_rank = [](int rank, double tokens) {
     gdpo::ValueLossResult r;

@@ -3,6 +3,7 @@
 // policy.
 #include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/logits/distill.hpp>
+#include <gdpo/logits/shared/distill_position.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
@@ -370,8 +371,8 @@ struct DistillFinish {
 
 }  // namespace detail
 
-/// Bytes of Scratch that distillation_from_logits(device, ...) needs: 70 for each row of logits, and
-/// some for each sequence. The shapes decide; arrays are not read.
+/// Bytes of Scratch that distillation_from_logits(device, ...) needs: 70 for each row of logits,
+/// and some for each sequence. The shapes decide; arrays are not read.
 template <class T, int Rank>
 std::size_t scratch_bytes(const DistillationLoss&, const LogitBatch<T, Rank>& logits,
                           const TokenBatch<float>& batch) {

@@ -1,9 +1,11 @@
 #pragma once
 // The kernels of pre-passes that look at a row or the mean of the batch: Overlong,
-// DegenerateGroups, MeanOne, FutureKl, TeacherRatio and TeacherPrefix; and the logs of weights with Reach::Level.
+// DegenerateGroups, MeanOne, FutureKl, TeacherRatio and TeacherPrefix; and the logs of weights with
+// Reach::Level.
 #include <gdpo/cuda/prepass/prepass_rows.hpp>
 #include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/mean_one.hpp>
+#include <gdpo/prepass/shared/teacher_gap.hpp>
 #include <gdpo/prepass/teacher_prefix.hpp>
 #include <gdpo/prepass/teacher_ratio.hpp>
 
