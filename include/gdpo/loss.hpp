@@ -49,7 +49,7 @@
 /// logp, and `{}` computes none. The order of a step: "One step" in include/gdpo/loss/README.md.
 /// Losses of papers: grpo_loss (2402.03300), dapo_loss (2503.14476), dr_grpo_loss (2503.20783),
 /// gspo_loss and gspo_token_loss (2507.18071), cispo_loss, sapo_loss, vespo_loss, gmpo_loss,
-/// topr_loss and up_grpo_loss (loss/named.hpp); of trainers: gdpo/presets/.
+/// topr_loss, up_grpo_loss and distillation_loss (loss/named.hpp); of trainers: gdpo/presets/.
 ///
 /// **Over groups.** REAL (2602.05630) contrasts the good rows of a group with its bad ones. It is
 /// no sum over rows, so a `ContrastiveLoss` takes the groups too. It is divided by their number in

@@ -53,6 +53,7 @@
 ///     estimator.renorm                  renorm::none(), or renorm::token_weighted_batch():
 ///                                       whitening
 ///     token_advantages_into             advantages of rows, with a KL penalty at each token
+///     distillation_advantage            the estimator of on-policy distillation: teacher - sampled
 ///     count(batch)                      what the loss is divided by, as for the policy loss
 ///     loss(exec, batch, n, gradient, workspace), loss(batch, n, gradient)
 ///     merge(result, result)             results of micro-batches or ranks
