@@ -56,6 +56,8 @@
 ///     prepare(batch, memory, passes...)          the batch with the new masks and weights
 ///     per_row(groups, rows, report.degenerate)   the flags that DegenerateGroups takes
 ///     off_policy_sequence_mask(max)              the Gate of DeepSeek-V3.2
+///     gate_report(batch, gate or importance)     what it compares with its bounds, for logs:
+///                                                means, extremes and shares of tokens and rows
 ///     proximal_logp(logp, rollout_logp, ...)     old_logp between sampler and trained policy
 ///
 /// Then, with gdpo/loss.hpp: `loss(prepared, gdpo::count(prepared), gradient)`. The order of a step
@@ -93,13 +95,15 @@
 /// **Read on.** prepass/pair.hpp, estimator.hpp and statistic.hpp: the axes of a correction.
 /// drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp, mean_one.hpp, chain.hpp,
 /// second_moment.hpp, covariance.hpp, future_kl.hpp, teacher_ratio.hpp and teacher_prefix.hpp:
-/// settings. args.hpp: a pre-pass of your own.
+/// settings. gate_report.hpp: the numbers that trainers log of a gate or a weight, and their keys.
+/// args.hpp: a pre-pass of your own.
 /// presets/trl.hpp, ms_swift.hpp, ...: rollout corrections of the trainers.
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/covariance.hpp>
 #include <gdpo/prepass/drop_rows.hpp>
 #include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/gate.hpp>
+#include <gdpo/prepass/gate_report.hpp>
 #include <gdpo/prepass/importance.hpp>
 #include <gdpo/prepass/mean_one.hpp>
 #include <gdpo/prepass/prepare.hpp>

@@ -68,24 +68,32 @@ struct Gate {
     const bool has_advantages = args.rows.has_advantages();
     detail::for_each_statistic(
         args, statistic, count_eps, groups, name,
+        [&](const TokenRow<S>& row, double* w) { write_estimates(row, has_advantages, w); },
         [&](const TokenRow<S>& row, double* w) {
-          if (row.length == 0) return;
-          need(has_advantages, row.logp, row.old_logp, row.rollout_logp);
-          const auto difference = detail::pair_of(pair, missing, row);
-          for (index_t t = 0; t < row.length; ++t) {
-            if (row.valid(t)) w[t] = estimate_of(difference(t));
-          }
-        },
-        [&](const TokenRow<S>& row, double* w) {
-          if (row.length == 0) return;
-          const auto difference = detail::pair_of(pair, missing, row);
-          const double row_advantage = advantage == GateAdvantage::Row ? row.mean_advantage() : 0.0;
-          for (index_t t = 0; t < row.length; ++t) {
-            if (!row.valid(t)) continue;
-            const double a = advantage == GateAdvantage::Row ? row_advantage : row.advantage_of(t);
-            w[t] = weight_of(w[t], difference(t), a);
-          }
+          for_each_weight(row, w, [w](index_t t, double weight) { w[t] = weight; });
         });
+  }
+  /// Writes the estimates of the valid tokens of a row into w.
+  template <class S>
+  void write_estimates(const TokenRow<S>& row, bool has_advantages, double* w) const {
+    if (row.length == 0) return;
+    need(has_advantages, row.logp, row.old_logp, row.rollout_logp);
+    const auto difference = detail::pair_of(pair, missing, row);
+    for (index_t t = 0; t < row.length; ++t) {
+      if (row.valid(t)) w[t] = estimate_of(difference(t));
+    }
+  }
+  /// Calls use(t, weight) for the valid tokens of a row, whose statistics w holds.
+  template <class S, class Use>
+  void for_each_weight(const TokenRow<S>& row, const double* w, const Use& use) const {
+    if (row.length == 0) return;
+    const auto difference = detail::pair_of(pair, missing, row);
+    const double row_advantage = advantage == GateAdvantage::Row ? row.mean_advantage() : 0.0;
+    for (index_t t = 0; t < row.length; ++t) {
+      if (!row.valid(t)) continue;
+      const double a = advantage == GateAdvantage::Row ? row_advantage : row.advantage_of(t);
+      use(t, weight_of(w[t], difference(t), a));
+    }
   }
   /// Throws unless the batch has the arrays that the gate reads.
   void need(bool has_advantages, bool has_logp, bool has_old, bool has_rollout) const {
@@ -96,11 +104,15 @@ struct Gate {
   GDPO_INLINE double estimate_of(const detail::Difference& d) const {
     return detail::estimate(estimator, d, detail::bound(clamp, d.x).value, eps);
   }
+  /// The number y that is compared with the bounds, from the statistic of a token.
+  GDPO_INLINE double number_of(double statistic_of_token) const {
+    return estimator == Estimator::Ratio ? detail::ratio_of(statistic_of_token)
+                                         : statistic_of_token;
+  }
   /// 1 where the token is let through, else 0. `a` is the advantage that `when` looks at.
   GDPO_INLINE double weight_of(double statistic_of_token, const detail::Difference& d,
                                double a) const {
-    const double y =
-        estimator == Estimator::Ratio ? detail::ratio_of(statistic_of_token) : statistic_of_token;
+    const double y = number_of(statistic_of_token);
     const bool bounded = !math::is_inf(min) || !math::is_inf(max);
     bool closed = y < min || y > max || (bounded && math::is_nan(statistic_of_token));
     if (when == When::NegativeAdvantage) {

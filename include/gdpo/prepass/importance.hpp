@@ -48,20 +48,27 @@ struct Importance {
   void operator()(const PrepassArgs<S>& args) const {
     detail::for_each_statistic(
         args, statistic, count_eps, groups, name,
+        [&](const TokenRow<S>& row, double* w) { write_estimates(row, true, w); },
         [&](const TokenRow<S>& row, double* w) {
-          if (row.length == 0) return;
-          need(true, row.logp, row.old_logp, row.rollout_logp);
-          const auto difference = detail::pair_of(pair, missing, row);
-          for (index_t t = 0; t < row.length; ++t) {
-            if (!row.valid(t)) continue;
-            w[t] = estimate_of(difference(t));
-          }
-        },
-        [&](const TokenRow<S>& row, double* w) {
-          for (index_t t = 0; t < row.length; ++t) {
-            if (row.valid(t)) w[t] = weight_of(w[t]);
-          }
+          for_each_weight(row, w, [w](index_t t, double weight) { w[t] = weight; });
         });
+  }
+  /// Writes the log ratios of the valid tokens of a row into w.
+  template <class S>
+  void write_estimates(const TokenRow<S>& row, bool, double* w) const {
+    if (row.length == 0) return;
+    need(true, row.logp, row.old_logp, row.rollout_logp);
+    const auto difference = detail::pair_of(pair, missing, row);
+    for (index_t t = 0; t < row.length; ++t) {
+      if (row.valid(t)) w[t] = estimate_of(difference(t));
+    }
+  }
+  /// Calls use(t, weight) for the valid tokens of a row, whose statistics w holds.
+  template <class S, class Use>
+  void for_each_weight(const TokenRow<S>& row, const double* w, const Use& use) const {
+    for (index_t t = 0; t < row.length; ++t) {
+      if (row.valid(t)) use(t, weight_of(w[t]));
+    }
   }
   /// Throws unless the batch has the log-probs of the pair. Advantages are not read.
   void need(bool, bool has_logp, bool has_old, bool has_rollout) const {
@@ -71,11 +78,15 @@ struct Importance {
   GDPO_INLINE double estimate_of(const detail::Difference& d) const {
     return math::is_nan(d.x) ? d.x : detail::bound(token_clamp, d.x).value;
   }
+  /// The ratio of a token before the clip, from its statistic in nats; NaN for NaN.
+  GDPO_INLINE double number_of(double statistic_of_token) const {
+    if (math::is_nan(statistic_of_token)) return statistic_of_token;
+    return detail::ratio_of(detail::bound(clamp, statistic_of_token).value);
+  }
   /// The weight of a token, from its statistic in nats.
   GDPO_INLINE double weight_of(double statistic_of_token) const {
     if (math::is_nan(statistic_of_token)) return 0.0;
-    const double ratio = detail::ratio_of(detail::bound(clamp, statistic_of_token).value);
-    const double weight = detail::bound(clip, ratio).value;
+    const double weight = detail::bound(clip, number_of(statistic_of_token)).value;
     return math::not_finite(weight) ? 0.0 : weight;
   }
   /// Whether all tokens of a segment, row or group have one weight (Reach::Level).

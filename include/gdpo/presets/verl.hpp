@@ -226,10 +226,14 @@ inline constexpr auto sequence_is_normalized =
 // bounds. k1 is rollout - old: its bounds hold for the inverse of the ratio.
 
 namespace detail {
-/// Log ratios are clamped to +-20. The bounds of k1 are in nats, because verl's hold for e^k1.
+/// Log ratios are clamped to +-20, and verl's mean of a row has the usual 1e-8 in its count. The
+/// bounds of k1 are in nats, because verl's hold for e^k1.
 constexpr prepass::Gate rejection(prepass::Estimator estimator, prepass::Statistic statistic,
                                   Bounds bounds) {
-  return presets::gate(estimator, statistic, bounds.lo, bounds.hi, Reach::Mask, {-20, 20});
+  prepass::Gate pass =
+      presets::gate(estimator, statistic, bounds.lo, bounds.hi, Reach::Mask, {-20, 20});
+  if (statistic == prepass::Statistic::SequenceMean) pass.count_eps = 1e-8;
+  return pass;
 }
 /// The bounds 0.5 and 2 of a ratio, in nats.
 inline constexpr Bounds half_to_twice{-0.69314718055994531, 0.69314718055994531};
