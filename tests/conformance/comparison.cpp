@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iomanip>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 namespace conformance {
@@ -72,20 +73,33 @@ void Comparison::output(const std::string& name, const Array& got,
   compare(case_, name, got, case_.expected.at(name), selected);
 }
 
-void Comparison::metric(const std::string& name, const Array& got) {
+bool Comparison::records(const std::string& name) const {
   const auto recorded = case_.expected.find("metrics");
-  if (recorded == case_.expected.end() || !recorded->contains(name)) return;
+  return recorded != case_.expected.end() && recorded->contains(name);
+}
+
+void Comparison::metric(const std::string& name, const Array& got,
+                        const std::vector<unsigned char>& selected) {
+  if (!records(name)) return;
   metrics_.insert(name);
-  compare(case_, name, got, recorded->at(name), {});
+  Case rounded = case_;
+  if (in_float_) rounded.rtol = std::max(case_.rtol, 1e-7);
+  compare(rounded, name, got, case_.expected.at("metrics").at(name), selected);
+}
+
+void Comparison::metric_sum(const std::string& name, double got) {
+  if (!records(name)) return;
+  metrics_.insert(name);
+  const std::vector<double> list = array_of(case_.expected.at("metrics").at(name)).data;
+  compare(case_, "the sum of " + name, Array{{}, {got}},
+          std::accumulate(list.begin(), list.end(), 0.0), {});
 }
 
 void Comparison::metric_taken_in_float(const std::string& name, double got) {
-  const auto recorded = case_.expected.find("metrics");
-  if (recorded == case_.expected.end() || !recorded->contains(name)) return;
-  metrics_.insert(name);
-  Case rounded = case_;
-  rounded.rtol = std::max(case_.rtol, 1e-7);
-  compare(rounded, name, Array{{}, {got}}, recorded->at(name), {});
+  const bool before = in_float_;
+  in_float_ = true;
+  metric(name, got);
+  in_float_ = before;
 }
 
 void Comparison::law(bool holds, const std::string& broken) {
@@ -98,7 +112,6 @@ Verdict Comparison::verdict() const {
   std::vector<std::string> missing;
   for (const auto& [name, value] : case_.expected.items()) {
     if (name == "metrics") {
-      out.metrics_not_compared = value.size() - metrics_.size();
       for (const auto& metric : value.items()) {
         if (metrics_.count(metric.key()) == 0) out.missing_metrics.push_back(metric.key());
       }
@@ -107,11 +120,15 @@ Verdict Comparison::verdict() const {
     }
   }
   out.metrics_compared = metrics_.size();
+  out.compared_metrics.assign(metrics_.begin(), metrics_.end());
   if (!differences_.empty()) {
     out.status = Status::Failed;
     out.details = differences_;
   } else if (!missing.empty()) {
     out.details = {missing.front()};
+    out.metrics_unsupported = metrics_.size() + out.missing_metrics.size();
+    out.metrics_compared = 0;
+    out.compared_metrics.clear(), out.missing_metrics.clear();
   } else if (outputs_.empty() && metrics_.empty()) {
     out.details = {"nothing that can be compared"};
   } else {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "golden.hpp"
@@ -17,9 +18,13 @@ struct Verdict {
   // Failed: one line per value that differs. Unsupported: the reason.
   std::vector<std::string> details;
   bool listed = false;  // unsupported for a reason that gaps.cpp has
-  std::size_t metrics_compared = 0, metrics_not_compared = 0;
-  // The names of the metrics that a case which ran did not compare.
-  std::vector<std::string> missing_metrics;
+  // How many of the recorded metrics were compared, and how many were not because the case is
+  // unsupported.
+  std::size_t metrics_compared = 0, metrics_unsupported = 0;
+  // Of a case that ran: the names of the metrics that were compared, and of those that were not.
+  std::vector<std::string> compared_metrics, missing_metrics;
+  // The metrics that were not compared, and why (unlogged.cpp).
+  std::vector<std::pair<std::string, std::string>> listed_metrics;
   bool on_device = false;          // the library ran on the device for all or part of the case
   std::set<std::string> settings;  // of the policies that the case ran (as_is.hpp)
 };
@@ -38,8 +43,19 @@ class Comparison {
 
   // Compares with expected["metrics"][name]. Nothing happens if the record does not have the
   // metric.
-  void metric(const std::string& name, const Array& got);
+  // With `selected`, one flag per element, only the elements it selects are compared.
+  void metric(const std::string& name, const Array& got,
+              const std::vector<unsigned char>& selected = {});
   void metric(const std::string& name, double got) { metric(name, Array{{}, {got}}); }
+
+  // A metric that the trainer lists, a number a token, and of which the library has the sum.
+  void metric_sum(const std::string& name, double got);
+
+  // From now on every metric is taken as metric_taken_in_float does.
+  void take_metrics_in_float() { in_float_ = true; }
+
+  // Whether the record has the metric.
+  bool records(const std::string& name) const;
 
   // A metric that the trainer took as a mean in float32 within a float64 run. One rounding to
   // float, 2^-24 = 6e-8 of the value, is allowed: the relative tolerance is at least 1e-7.
@@ -58,6 +74,7 @@ class Comparison {
                const std::vector<unsigned char>& selected);
 
   const Case& case_;
+  bool in_float_ = false;
   std::set<std::string> outputs_, metrics_, settings_;
   std::vector<std::string> differences_;
 };

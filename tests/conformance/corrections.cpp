@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "gate_metrics.hpp"
 #include "loss_settings.hpp"
 #include "mismatch.hpp"
 
@@ -48,6 +49,17 @@ std::vector<double> logged_weights(const Case& recorded, const Corrections& mapp
   return padded(in, tokens_of(in, batch.weights, 1.0));
 }
 
+// verl's numbers of each gate of its rejections.
+void compare_gates(const TokenInputs& in,
+                   const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& gates,
+                   const std::string& prefix, Comparison& comparison) {
+  for (const auto& [name, gate] : gates) {
+    compare_gate(
+        trainers_gate_report(in, std::get<prepass::Gate>(gate), gdpo::GateKeys::Verl, comparison),
+        gdpo::GateKeys::Verl, prefix + name, comparison);
+  }
+}
+
 // Runs the pre-passes alone and compares the weights and the mask.
 Handler corrections(Corrections mapping) {
   return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
@@ -81,6 +93,8 @@ Handler corrections(Corrections mapping) {
       if (mask[k] == 0) logged[k] = 0;  // of a gate whose decision reaches the mask
     }
     compare_correction(recorded, in, logged, comparison);
+    if (recorded.source == "verl") compare_gates(in, setup.logged, "", comparison);
+    if (recorded.source == "skyrl") compare_skyrl_correction(in, setup.logged, comparison);
     if (recorded.expected.contains("weights")) {
       const Array wanted = array_of(recorded.expected.at("weights"));
       std::vector<unsigned char> stays = valid;  // a token that a gate took out has no weight
@@ -159,7 +173,10 @@ void rejections(Params& params, LossSetup& setup, const std::string& trainer, pr
       gate.min = std::log(range.lo), gate.max = std::log(range.hi);
     gates.push_back(gate);
   }
-  for (const prepass::Gate& gate : gates) note_settings(setup, gate);
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    note_settings(setup, gates[k]);
+    setup.logged.emplace_back("rollout_rs_" + names[k], gates[k]);
+  }
   constexpr std::size_t most = 3;
   if (gates.size() > most) throw Unsupported("more than three rejections");
   prepass::Gate off;
@@ -171,22 +188,22 @@ void rejections(Params& params, LossSetup& setup, const std::string& trainer, pr
   });
 }
 
-bool skyrl_correction(Params& params, LossSetup& setup) {
+void skyrl_correction(Params& params, LossSetup& setup) {
   namespace skyrl = gdpo::skyrl;
-  bool masks = false;
-  const auto add = [&](prepass::Gate gate, double min, double max) {
-    gate.min = min, gate.max = max, masks = true;
+  const auto add = [&](const char* logged, prepass::Gate gate, double min, double max) {
+    gate.min = min, gate.max = max;
     set_passes(setup, gate);
+    setup.logged.emplace_back(logged, gate);
   };
   // A row leaves if one of its tokens is outside.
   if (params.has("outlier_token_is_threshold_high"))
-    add(skyrl::outlier_token_high, -gdpo::math::infinity,
+    add("outlier_seq_over_high_ratio", skyrl::outlier_token_high, -gdpo::math::infinity,
         params.number("outlier_token_is_threshold_high"));
   if (params.has("outlier_token_is_threshold_low"))
-    add(skyrl::outlier_token_low, -gdpo::math::infinity,
+    add("outlier_seq_under_low_ratio", skyrl::outlier_token_low, -gdpo::math::infinity,
         -std::log(params.number("outlier_token_is_threshold_low")));
   if (params.has("token_mask_is_threshold_low"))
-    add(skyrl::token_mask, params.number("token_mask_is_threshold_low"),
+    add("token_mask_ratio", skyrl::token_mask, params.number("token_mask_is_threshold_low"),
         params.number("token_mask_is_threshold_high"));
   if (params.has("tis_ratio_type")) {
     const bool of_rows = params.choice("tis_ratio_type", {"token", "sequence"}) == "sequence";
@@ -194,15 +211,82 @@ bool skyrl_correction(Params& params, LossSetup& setup) {
     weight.clip.hi =
         params.number(of_rows ? "sequence_tis_ratio_clip_high" : "token_tis_ratio_clip_high");
     set_passes(setup, weight);
+    setup.logged.emplace_back(of_rows ? "tis_seq_clip_high_ratio" : "tis_token_clip_high_ratio",
+                              weight);
   }
   if (params.has("sequence_mask_metric")) {
     const bool product =
         params.choice("sequence_mask_metric", {"geometric", "product"}) == "product";
-    add(product ? skyrl::product_mask : skyrl::geometric_mask,
+    add(product ? "product_sequence_mask" : "geo_sequence_mask",
+        product ? skyrl::product_mask : skyrl::geometric_mask,
         params.number(product ? "product_mask_low" : "geo_mask_low"),
         params.number(product ? "product_mask_high" : "geo_mask_high"));
   }
-  return masks;
+}
+
+void compare_bypass(const Json& correction,
+                    const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& gates,
+                    const LossRun& run, Comparison& comparison) {
+  TokenInputs in = *run.in;  // the policy as the trainer sees it, and as the sampler did
+  in.rollout_logp = in.old_logp, in.old_logp = in.logp;
+  in.weights.clear();
+  std::vector<double> weights;
+  if (correction.contains("rollout_is") && !correction.at("rollout_is").is_null()) {
+    Json plain = correction;
+    plain["rollout_is_batch_normalize"] = false;
+    Params params(plain);
+    LossSetup weigh;
+    verl_weights(params, weigh, prepass::Pair::Mismatch);
+    const TokenArrays<double> arrays(in);
+    gdpo::PrepassMemory<double> memory;
+    weights = tokens_of(in, std::get<0>(weigh.prepare)(arrays.batch(), memory).weights, 1.0);
+  }
+  compare_verl_weights(correction, in, weights, "", comparison);
+  if (gates.empty()) return;
+  TokenInputs of_gates = in;
+  of_gates.old_logp = in.rollout_logp;  // their pair is that of the update
+  compare_gates(of_gates, gates, "rollout_corr/", comparison);
+  std::vector<double> kept(run.mask.begin(), run.mask.end());
+  compare_verl_rejected(in, kept, "rollout_corr/", comparison);
+}
+
+void compare_skyrl_correction(
+    const TokenInputs& in,
+    const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& passes,
+    Comparison& comparison) {
+  constexpr auto keys = gdpo::GateKeys::SkyRl;
+  TokenInputs now = in, outliers_left = in;
+  double high = 0, low = 0;
+  bool outliers = false;
+  for (const auto& [name, pass] : passes) {
+    if (const auto* weight = std::get_if<prepass::Importance>(&pass)) {
+      const gdpo::GateReport report = trainers_gate_report(now, *weight, keys, comparison);
+      comparison.metric(name,
+                        report.shared ? report.row_fraction_high() : report.token_fraction_high());
+      continue;
+    }
+    const auto& gate = std::get<prepass::Gate>(pass);
+    if (name.rfind("outlier_seq", 0) == 0) {  // both bounds judge the rows as they came
+      const double closing = trainers_gate_report(in, gate, keys, comparison).rows_closing_share();
+      (name == "outlier_seq_over_high_ratio" ? high : low) = closing;
+      outliers_left = after(outliers_left, gate), outliers = true;
+    } else if (const gdpo::GateReport report = trainers_gate_report(now, gate, keys, comparison);
+               report.shared) {
+      compare_gate(report, keys, name, comparison);
+    } else {
+      comparison.metric(name, report.closed_share());
+    }
+    now = after(now, gate);
+  }
+  if (!outliers) return;
+  comparison.metric("outlier_seq_over_high_ratio", high);
+  comparison.metric("outlier_seq_under_low_ratio", low);
+  TokenInputs weighed = in;  // 0 in rows that left for one of the two bounds
+  weighed.weights.assign(outliers_left.mask.begin(), outliers_left.mask.end());
+  const gdpo::MismatchReport left =
+      mismatch_of(weighed, gdpo::mismatch_settings(gdpo::MismatchKeys::SkyRl), comparison);
+  comparison.metric("outlier_seq_masked_ratio",
+                    gdpo::detail::mismatch_list::share(left.dropping_rows, left.rows));
 }
 
 void add_corrections(Registry& registry) {

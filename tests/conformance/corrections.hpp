@@ -17,15 +17,24 @@ void verl_weights(Params& params, LossSetup& setup, gdpo::prepass::Pair pair);
 // may be lists with commas between their entries.
 void rejections(Params& params, LossSetup& setup, const std::string& trainer,
                 gdpo::prepass::Pair pair);
+// The statistics that verl logs in bypass mode, of the ratio of the current policy and the sampler.
+// `correction` is rollout_correction, `gates` are those of its rejections.
+void compare_bypass(const Json& correction,
+                    const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& gates,
+                    const LossRun& run, Comparison& comparison);
+// What SkyRL logs of the passes of its correction (LossSetup::logged), one after the other.
+void compare_skyrl_correction(
+    const TokenInputs& in,
+    const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& passes,
+    Comparison& comparison);
 // The pre-pass of that name.
 template <class Pass>
 Pass prepass_named(const std::string& name) {
   return std::get<Pass>(gdpo::runtime::prepass(name));
 }
 
-// SkyRL's off_policy_correction. Returns whether it takes tokens out of the mask that metrics are
-// means over.
-bool skyrl_correction(Params& params, LossSetup& setup);
+// SkyRL's off_policy_correction.
+void skyrl_correction(Params& params, LossSetup& setup);
 
 // AReaL's m2_threshold.
 void areal_m2po(Params& params, LossSetup& setup);

@@ -1,55 +1,13 @@
 #include "gaps.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <vector>
+
+#include "conditions.hpp"
 
 namespace conformance {
 namespace {
 
-using When = std::function<bool(const Case&)>;
-
-// Conditions. True of every case:
-bool always(const Case&) { return true; }
-// The parameter is there and not off.
-When has(const std::string& name) {
-  return [=](const Case& c) {
-    const auto it = c.params.find(name);
-    return it != c.params.end() && !it->is_null() && *it != false;
-  };
-}
-// The parameter, or the member of it after a dot, has one of these values.
-When is(const std::string& name, const std::vector<Json>& values) {
-  return [=](const Case& c) {
-    const std::size_t dot = name.find('.');
-    const Json of = c.params.value(name.substr(0, dot), Json());
-    const Json value = dot == std::string::npos ? of
-                       : of.is_object()         ? of.value(name.substr(dot + 1), Json())
-                                                : Json();
-    return std::find(values.begin(), values.end(), value) != values.end();
-  };
-}
-// The parameter is a number above 0.
-When positive(const std::string& name) {
-  return [=](const Case& c) { return c.params.value(name, 0.0) > 0; };
-}
-When input(const std::string& name) {
-  return [=](const Case& c) { return c.inputs.contains(name); };
-}
-When before(const std::vector<int>& release) {
-  return [=](const Case& c) { return !since(c, release); };
-}
-When operator&&(const When& a, const When& b) {
-  return [=](const Case& c) { return a(c) && b(c); };
-}
-When operator||(const When& a, const When& b) {
-  return [=](const Case& c) { return a(c) || b(c); };
-}
-// Some token of the mask is not valid.
-bool padded(const Case& c) {
-  const std::vector<double> mask = array_of(c.inputs.at("response_mask")).data;
-  return std::find(mask.begin(), mask.end(), 0.0) != mask.end();
-}
 // Tokens have weights, and some are padding.
 bool weights_of_padding(const Case& c) {
   for (const char* name : {"vllm_is_ratio", "importance_sampling_ratio"}) {

@@ -44,7 +44,14 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   const TokenArrays<S> arrays(in);
   gdpo::PrepassMemory<S> memory;
   gdpo::TokenBatch<S> batch = arrays.batch();
-  if (const auto& of = std::get<PrepareAs<S>>(prepare)) batch = of(batch, memory);
+  LossRun run;
+  const auto& passes = std::get<PrepareAs<S>>(prepare);
+  if (passes) {
+    gdpo::Normalizer all = count(in.target, batch);
+    all.given = given;
+    run.before = call(in.target, loss, batch, all).metrics;
+    batch = passes(batch, memory);
+  }
   gdpo::Normalizer normalizer = count(in.target, batch);
   normalizer.given = given;
 
@@ -55,8 +62,8 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   };
   gdpo::LossGradient<S> out(view(gradient));
   if (loss.entropy.coef != 0) out.entropies = view(by_entropies);
-  LossRun run;
   run.result = call(in.target, loss, batch, normalizer, out);
+  if (!passes) run.before = run.result.metrics;
 
   std::vector<S> weights = tokens_of(in, batch.weights, S(1));
   if (batch.level_log_weights) {  // those of the ratio

@@ -6,6 +6,7 @@
 #include <gdpo/runtime.hpp>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comparison.hpp"
@@ -32,6 +33,8 @@ struct LossSetup {
   bool over_padding = false;        // the trainer's sums run over masked positions too
   bool row_advantages = false;      // advantages of tokens are replaced by their means over the row
   std::vector<std::string> passes;  // settings of those of its pre-passes that may be presets
+  // Gates and weights whose numbers the trainer logs, with its names for them, in their order.
+  std::vector<std::pair<std::string, gdpo::runtime::Prepass>> logged;
 
   // Compares metrics under the trainer's names for them, and other results than the loss.
   std::function<void(const LossRun&, Comparison&)> metrics = [](const auto&, auto&) {};
@@ -42,7 +45,9 @@ struct LossSetup {
 // layout of the call was.
 struct LossRun {
   gdpo::LossResult result;
-  gdpo::LossMetrics kept;  // metrics of the same call with tokens of weight 0 masked
+  gdpo::LossMetrics kept;           // metrics of the same call with tokens of weight 0 masked
+  gdpo::LossMetrics before;         // metrics of the batch before its pre-passes
+  const TokenInputs* in = nullptr;  // the tokens as they were recorded
   std::vector<double> gradient, entropy_gradient;  // by log-probs, by entropies
   std::vector<double> weights;      // of the surrogate, after the pre-passes; 1 if there are none
   std::vector<unsigned char> mask;  // after the pre-passes

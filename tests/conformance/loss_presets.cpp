@@ -5,7 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "conditions.hpp"
 #include "corrections.hpp"
+#include "gate_metrics.hpp"
 #include "loss_settings.hpp"
 #include "mismatch.hpp"
 #include "releases.hpp"
@@ -229,7 +231,6 @@ LossSetup trl_loss(Params& params, const Case& recorded) {
     for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
     comparison.metric("cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
   };
-  if (setup.over_padding) setup.metrics = [](const auto&, auto&) {};
   return setup;
 }
 
@@ -260,8 +261,16 @@ LossSetup trl_gmpo(Params& params, const Case&) {
   top.quantile = 1 - params.number("top_entropy_quantile");
   top.reach = gdpo::Reach::Mask;
   if (top.quantile > 0) set_passes(setup, top);
-  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+  prepass::Gate region;  // the tokens that the map holds, as those at which a gate closes
+  region.estimator = prepass::Estimator::K1, region.pair = prepass::Pair::Update;
+  region.when = prepass::When::Outward;
+  region.min = -params.number("epsilon_high"), region.max = params.number("epsilon_low");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
+    comparison.metric("clip_ratio/region_mean", run.before.log_ratio_bounded.mean());
+    const gdpo::GateReport clips = gate_report_of(*run.in, region, {}, comparison);
+    comparison.metric("clip_ratio/high_mean", clips.closed_low_share());
+    comparison.metric("clip_ratio/low_mean", clips.closed_high_share());
   };
   return setup;
 }
@@ -304,10 +313,19 @@ LossSetup unsloth_loss(Params& params, const Case& recorded) {
                of_rollout ? prepass::Pair::Update : prepass::Pair::Mismatch);
   }
   const bool rejects = params.has("rollout_rs");
+  const LossSetup rejecting = setup;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
-    // A mean over the rows that have tokens, of those that are not rejected.
-    if (!rejects) comparison.metric("kl", m.kl.row_sum / rows_with_tokens(run));
+    // A mean over the rows that have tokens. Rejected tokens have a KL of 0 and count.
+    double of_rows = m.kl.row_sum;
+    if (rejects) {
+      of_rows = 0;
+      for (const TokenInputs& row : rows_of(*run.in)) {
+        const LossRun one = run_loss(rejecting, row);
+        if (one.before.kl.count > 0) of_rows += one.kept.kl.sum / one.before.kl.count;
+      }
+    }
+    comparison.metric("kl", of_rows / rows_with_tokens(run));
     comparison.metric("completion_length", m.completion_length.row_mean());
   };
   return setup;
@@ -349,10 +367,18 @@ LossSetup liger_loss(Params& params, const Case& recorded) {
   params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
                          "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"});
   const bool same_clips = !delta_hides_clips(setup);
-  if (setup.over_padding) return setup;
+  LossSetup before_delta = setup;
+  if (!same_clips) {  // it counts clips before it applies delta
+    with_loss(before_delta, [](auto& loss) {
+      if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
+        loss.surrogate.delta = gdpo::math::infinity;
+    });
+  }
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
-    if (same_clips) comparison.metric("clip_ratio", run.result.metrics.clip_fraction.mean());
+    const LossMetrics m =
+        same_clips ? run.result.metrics : run_loss(before_delta, *run.in).result.metrics;
+    comparison.metric("clip_ratio", m.clip_fraction.mean());
   };
   return setup;
 }
@@ -545,9 +571,15 @@ Mapping verl_dppo(const prepass::Gate& pass, const char* preset) {
     gate.min = -params.number("clip_ratio_low"), gate.max = params.number("clip_ratio_high");
     set_passes(setup, gate);
     const double eps = params.number("mean_eps");
-    const std::vector<double> a = array_of(recorded.inputs.at("advantages")).data;
-    const bool counts_all = std::find(a.begin(), a.end(), 0.0) == a.end();
+    const bool counts_all = !zero_advantage(recorded);
+    prepass::Gate truncated;  // the tokens of A < 0 whose ratio the bound holds
+    truncated.pair = prepass::Pair::Update, truncated.when = prepass::When::NegativeAdvantage;
+    truncated.max = params.number("clip_ratio_c");
     setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+      comparison.metric(
+          "actor/pg_clipfrac_lower",
+          gate_report_of(*run.in, truncated, gdpo::GateReportSettings{eps, false}, comparison)
+              .closed_share());
       const Weights weights = weights_of(run);
       const double n = run.result.metrics.approx_kl_k1.count;
       // verl takes A = 0 for negative.
@@ -575,7 +607,7 @@ LossSetup verl_sapo(Params& params, const Case&) {
   return setup;
 }
 
-LossSetup verl_geo_mean(Params& params, const Case&) {
+LossSetup verl_geo_mean(Params& params, const Case& recorded) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss("verl::geo_mean");
   set_map(setup, gdpo::map::TrustRegion{params.number("clip_ratio_low"),
@@ -584,7 +616,22 @@ LossSetup verl_geo_mean(Params& params, const Case&) {
   params.remark("rule");
   fixed_aggregate(params);
   no_log_ratio_clamp(params);
-  params.without_effect({"mean_eps"});
+  // It counts the log ratios outside of both bounds, by the sign of the advantage.
+  prepass::Gate outside;
+  outside.estimator = prepass::Estimator::K1, outside.pair = prepass::Pair::Update;
+  outside.min = -params.number("clip_ratio_high"), outside.max = params.number("clip_ratio_low");
+  const gdpo::GateReportSettings settings{params.number("mean_eps"), false};
+  const bool counts_all = !zero_advantage(recorded);
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const gdpo::GateReport all = gate_report_of(*run.in, outside, settings, comparison);
+    prepass::Gate of_negative = outside;
+    of_negative.when = prepass::When::NegativeAdvantage;
+    const gdpo::GateReport negative = gate_report_of(*run.in, of_negative, settings, comparison);
+    comparison.metric("actor/ppo_kl", all.token_mean());
+    comparison.metric("actor/pg_clipfrac_lower", negative.closed_share());
+    if (counts_all)
+      comparison.metric("actor/pg_clipfrac", all.closed_share() - negative.closed_share());
+  };
   return setup;
 }
 
@@ -615,7 +662,7 @@ Mapping verl_reinforce(const char* preset) {
 }
 
 // Its old log-probs are the sampler's, so that the corrections compare them with the current ones.
-LossSetup verl_bypass(Params& params, const Case&) {
+LossSetup verl_bypass(Params& params, const Case& recorded) {
   LossSetup setup;
   Params correction = params.object("rollout_correction");
   const bool clips = correction.choice("loss_type", {"ppo_clip", "reinforce"}) == "ppo_clip";
@@ -632,8 +679,12 @@ LossSetup verl_bypass(Params& params, const Case&) {
   correction.without_effect({"rollout_is", "rollout_is_threshold", "rollout_is_batch_normalize"});
   if (correction.has("rollout_rs")) rejections(correction, setup, "verl", prepass::Pair::Update);
   correction.all_read();
+  const Json logged = recorded.params.at("rollout_correction");
+  const auto gates = setup.logged;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
+    comparison.take_metrics_in_float();
+    compare_bypass(logged, gates, run, comparison);
     if (clips) {
       comparison.metric_taken_in_float("actor/pg_clipfrac", m.clip_fraction.mean());
       comparison.metric_taken_in_float("actor/pg_clipfrac_lower", m.dual_clip_fraction.mean());
@@ -662,14 +713,88 @@ void nemo_rl_correction(Params& params, LossSetup& setup, bool of_rows) {
     prepass::Importance pass = nemo_rl::tis;
     pass.clip = range;
     set_passes(setup, pass);
+    setup.logged.emplace_back("is_oob_ratio", pass);
   } else {
     prepass::MaskedImportance pass = type == "icepop" ? nemo_rl::icepop : nemo_rl::seq_mask_tis;
     pass.rest.first.min = range.lo, pass.rest.first.max = range.hi;
     set_passes(setup, pass);
+    setup.logged.emplace_back("is_oob_ratio", pass.rest.first);
   }
 }
 
-LossSetup nemo_rl_loss(Params& params, const Case&) {
+// What it logs of ratios; its means divide by the tokens of the step.
+struct NemoRl {
+  double tokens = 0, rows = 0;  // valid ones of the step
+  bool of_rows = false, plain = false, on_policy = false, k2 = false;
+  prepass::Gate ratio;  // of the clip
+  std::vector<std::pair<std::string, gdpo::runtime::Prepass>> passes;
+
+  void compare(const LossRun& run, Comparison& comparison) const {
+    constexpr auto keys = gdpo::GateKeys::NemoRl;
+    const double eps = gdpo::gate_report_settings(keys).count_eps;
+    TokenInputs in = *run.in;
+    if (on_policy) in.old_logp = in.logp;
+    const gdpo::GateReport of_ratio = trainers_gate_report(in, ratio, keys, comparison);
+    const double share = (static_cast<double>(of_ratio.measured) + eps) / (tokens + eps);
+    if (!plain) {  // a plain loss has log-probs in place of ratios
+      for (const auto& [key, number] : of_ratio.to_map(keys, "probs_ratio")) {
+        const bool mean = key == "probs_ratio" || key == "probs_ratio_clamped";
+        comparison.metric(key, mean ? number * share : number);
+      }
+    }
+    const LossMetrics& m = run.result.metrics;
+    comparison.metric("num_valid_samples", static_cast<double>(m.rows - m.empty_rows));
+    TokenInputs weighed = in;
+    weighed.weights = run.weights;
+    gdpo::MismatchSettings settings = gdpo::mismatch_settings(gdpo::MismatchKeys::NemoRl);
+    settings.empty_rows = true;
+    const gdpo::MismatchReport mismatch = mismatch_of(weighed, settings, comparison);
+    const prepass::Gate to_sampler{};  // its ratio without a clamp
+    double sampling =
+        share * (passes.empty()
+                     ? trainers_gate_report(in, to_sampler, keys, comparison).token_mean()
+                     : mismatch.weight_mean());
+    if (of_rows)  // a sum over the rows
+      sampling = mismatch.product_mean() * static_cast<double>(mismatch.counted_rows) * rows /
+                 (rows + eps);
+    comparison.metric("sampling_importance_ratio", sampling);
+    for (const auto& [name, pass] : passes) {
+      if (const auto* weight = std::get_if<prepass::Importance>(&pass)) {
+        const gdpo::GateReport r = trainers_gate_report(in, *weight, keys, comparison);
+        comparison.metric(name, share * (r.token_fraction_low() + r.token_fraction_high()));
+      } else {
+        const gdpo::GateReport r =
+            trainers_gate_report(in, std::get<prepass::Gate>(pass), keys, comparison);
+        comparison.metric(name, r.shared ? static_cast<double>(r.rows_closing) /
+                                               (static_cast<double>(r.counted_rows) + eps)
+                                         : share * r.closed_share());
+      }
+    }
+    if (k2) {
+      prepass::Gate square;
+      square.estimator = prepass::Estimator::K2;
+      const double mean = share * trainers_gate_report(in, square, keys, comparison).token_mean();
+      comparison.metric("gen_kl_error", mean), comparison.metric("policy_kl_error", mean);
+    }
+    // The surrogate of the ratio to the sampler, without its gradient, times REINFORCE, where all
+    // advantages are 1.
+    TokenInputs of_ones = in;
+    of_ones.old_logp = in.rollout_logp;
+    of_ones.advantages.assign(static_cast<std::size_t>(in.rows), 1.0);
+    of_ones.token_advantages.clear(), of_ones.weights.clear();
+    of_ones.ref_logp.clear();
+    gdpo::CispoLoss<> entropy{};
+    entropy.kl.beta = 0;
+    entropy.factor.first = {0, gdpo::math::infinity};
+    const TokenArrays<double> arrays(of_ones);
+    gdpo::LossWorkspace<double> workspace;
+    const gdpo::LossResult result =
+        entropy(gdpo::seq, arrays.batch(), gdpo::count(arrays.batch()), {}, workspace);
+    comparison.metric("approx_entropy", share * result.metrics.surrogate.mean(eps));
+  }
+};
+
+LossSetup nemo_rl_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const bool cispo = params.flag("use_cispo"), plain = params.flag("disable_ppo_ratio"),
              of_rows = params.flag("sequence_level_importance_ratios");
@@ -726,13 +851,21 @@ LossSetup nemo_rl_loss(Params& params, const Case&) {
     });
   }
   const double beta = params.number("reference_policy_kl_penalty");
+  NemoRl logged;
+  logged.tokens = recorded.params.at("global_valid_toks").get<double>();
+  logged.rows = recorded.params.at("global_valid_seqs").get<double>();
+  logged.on_policy = recorded.params.at("force_on_policy_ratio").get<bool>();
+  logged.of_rows = of_rows, logged.plain = plain;
+  logged.ratio.pair = prepass::Pair::Update;
+  logged.ratio.min = 1 - low, logged.ratio.max = 1 + high;
+  if (of_rows) logged.ratio.statistic = prepass::Statistic::SequenceMean;
+  logged.ratio.count_eps = eps;
+  logged.k2 = type == "k2";
+  logged.passes = setup.logged;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
-    const LossMetrics& m = run.result.metrics;
     comparison.metric("loss", run.result.loss);
-    if (beta != 0) comparison.metric("kl_penalty", run.result.kl_loss / beta);
-    if (of_rows || plain) return;  // of a row: one number for each token
-    comparison.metric("probs_ratio_min", m.ratio.min);
-    comparison.metric("probs_ratio_max", m.ratio.max);
+    comparison.metric("kl_penalty", beta != 0 ? run.result.kl_loss / beta : run.result.kl_loss);
+    logged.compare(run, comparison);
   };
   return setup;
 }
@@ -745,16 +878,62 @@ void slime_correction(Params& params, LossSetup& setup) {
       prepass::Importance pass = gdpo::slime::tis;
       pass.clip = range;
       set_passes(setup, pass);
+      setup.logged.emplace_back("tis", pass);
     } else {
       prepass::MaskedImportance pass = gdpo::slime::icepop;
       pass.rest.first.min = range.lo, pass.rest.first.max = range.hi;
       set_passes(setup, pass);
+      pass.first.clip = range;
+      setup.logged.emplace_back("tis", pass.first);
     }
   }
   if (params.has("opsm_delta")) {
     prepass::Gate gate = gdpo::slime::opsm;
     gate.max = params.number("opsm_delta");
     set_passes(setup, gate);
+    setup.logged.emplace_back("opsm_clipfrac", gate);
+  }
+}
+
+// Sums over the samples of their means, or over tokens, of what the corrections look at.
+void compare_slime(const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& passes,
+                   bool of_tokens, const LossRun& run, Comparison& comparison) {
+  const TokenInputs& in = *run.in;
+  const auto sum_of_rows = [&](const auto& mean) {
+    double sum = 0;
+    for (const TokenInputs& row : rows_of(in)) {
+      const gdpo::MismatchReport m = mismatch_of(row, {}, comparison);
+      sum += mean(row) * (of_tokens ? static_cast<double>(m.scored) : 1);
+    }
+    return sum;
+  };
+  if (!in.rollout_logp.empty()) {
+    comparison.metric("train_rollout_logprob_abs_diff", sum_of_rows([&](const TokenInputs& row) {
+                        return mismatch_of(row, {}, comparison).abs_log_diff();
+                      }));
+  }
+  for (const auto& [name, pass] : passes) {
+    if (const auto* gate = std::get_if<prepass::Gate>(&pass)) {
+      comparison.metric(name,
+                        static_cast<double>(gate_report_of(in, *gate, {}, comparison).closed));
+      continue;
+    }
+    const auto& weight = std::get<prepass::Importance>(pass);
+    const auto report = [&](const TokenInputs& row) {
+      return gate_report_of(row, weight, {}, comparison);
+    };
+    comparison.metric(name, sum_of_rows([&](const auto& row) { return report(row).token_mean(); }));
+    comparison.metric("tis_clipfrac", sum_of_rows([&](const auto& row) {
+                        const gdpo::GateReport r = report(row);
+                        return r.token_fraction_low() + r.token_fraction_high();
+                      }));
+    prepass::Gate deviation;
+    deviation.estimator = prepass::Estimator::RatioDeviation;
+    comparison.metric("tis_abs", sum_of_rows([&](const auto& row) {
+                        return gate_report_of(row, deviation, {}, comparison).token_mean();
+                      }));
+    const gdpo::Metric& ratio = run.result.metrics.ratio;
+    comparison.metric("ois", of_tokens ? ratio.sum : ratio.row_sum);
   }
 }
 
@@ -804,6 +983,7 @@ LossSetup slime_loss(Params& params, const Case& recorded) {
   slime_correction(params, setup);
   // Its metrics are sums over the samples, or over tokens.
   const bool of_tokens = params.flag("calculate_per_token_loss");
+  const auto passes = setup.logged;
   const double beta = params.has("kl_loss_coef") ? params.number("kl_loss_coef") : 0;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
@@ -814,6 +994,7 @@ LossSetup slime_loss(Params& params, const Case& recorded) {
     comparison.metric("pg_clipfrac", sum(cispo ? m.clip_fraction_any : m.clip_fraction));
     comparison.metric("ppo_kl", sum(m.approx_kl_k1));
     if (beta != 0) comparison.metric("kl_loss", run.result.kl_loss * samples / beta);
+    compare_slime(passes, of_tokens, run, comparison);
   };
   return setup;
 }
@@ -858,7 +1039,19 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
       throw Unsupported("parameter kl_estimator is not 0 to 3");
   }
 
+  std::vector<std::pair<std::string, LossSetup>> estimates;
+  for (const auto& [name, kl] : {std::pair{"objective/kl0_avg", gdpo::KlEstimator::K1},
+                                 std::pair{"objective/kl1_avg", gdpo::KlEstimator::K2},
+                                 std::pair{"objective/kl2_avg", gdpo::KlEstimator::K3}}) {
+    LossSetup other = setup;
+    set_kl(other, kl);
+    if (params.flag("load_ref_policy")) set_beta(other, 1);
+    estimates.emplace_back(name, other);
+  }
+  estimates.emplace_back("objective/kl3_avg", estimates.front().second);
+  set_kl(estimates.back().second, gdpo::KlEstimator::K1, gdpo::KlGradient::ImportanceWeighted);
   const bool corrected = params.flag("use_rho_correction");
+  prepass::MaskedImportance rho;
   if (corrected) {
     const auto or_off = [](double bound, double off) { return bound != 0 ? bound : off; };
     const bool of_rows = params.flag("rho_mask_sequence_level"),
@@ -879,6 +1072,7 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
       gate.min = or_off(lower, -gdpo::math::infinity);
     }
     set_passes(setup, pass);
+    rho = pass;
   } else {
     params.without_effect({"rho_clamp_lower_bound", "rho_clamp_upper_bound", "rho_mask_lower_bound",
                            "rho_mask_upper_bound", "rho_mask_sequence_level",
@@ -890,9 +1084,20 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
     comparison.metric("loss/total_avg", run.result.loss);
     comparison.metric("loss/policy_avg", m.surrogate.mean());
     comparison.metric("loss/kl_avg", beta * m.kl.mean());
-    // The trainer measures all four estimates, the library only the one in the loss.
-    if (beta != 0)
-      comparison.metric("objective/kl" + std::to_string(estimator) + "_avg", m.kl.mean());
+    // The trainer measures all four estimates, the library the one in the loss.
+    for (const auto& [name, other] : estimates)
+      comparison.metric(name, run_loss(other, *run.in).result.metrics.kl.mean());
+    if (corrected) {
+      constexpr auto keys = gdpo::GateKeys::OpenInstruct;
+      const gdpo::GateReport clip = trainers_gate_report(*run.in, rho.first, keys, comparison);
+      comparison.metric("val/rho_clipfrac", clip.token_fraction_low() + clip.token_fraction_high());
+      compare_gate(trainers_gate_report(*run.in, rho.rest.first, keys, comparison), keys,
+                   "val/rho_drop", comparison);
+    } else {
+      for (const char* name :
+           {"val/rho_clipfrac", "val/rho_drop_low_frac", "val/rho_drop_high_frac"})
+        comparison.metric(name, 0.0);
+    }
     // The tokens that are clipped and that the gate keeps, as a share of all tokens; with CISPO
     // those above the bound, whatever their advantage.
     const gdpo::Metric& clipped =
@@ -909,8 +1114,9 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
 
 // --- the handlers
 
+// `as_recorded`: the tokens before what LossSetup::over_padding makes of them; metrics are of those.
 void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in,
-             Comparison& comparison) {
+             const TokenInputs& as_recorded, Comparison& comparison) {
   const LossRun run = padded_and_packed(
       in, [&](const TokenInputs& layout) { return run_loss(setup, layout); }, comparison);
   comparison.output("loss", Array{{}, {run.result.loss}});
@@ -939,8 +1145,10 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
     }
     comparison.output("importance_sampling_ratio", weights);
   }
-  setup.metrics(run, comparison);
-  compare_mismatch_of_loss(recorded, in, run.weights, comparison);
+  LossRun measured = setup.over_padding ? run_loss(setup, as_recorded) : run;
+  measured.in = &as_recorded;
+  setup.metrics(measured, comparison);
+  compare_mismatch_of_loss(recorded, as_recorded, run.weights, comparison);
 }
 
 }  // namespace
@@ -948,7 +1156,8 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
 Handler losses(Mapping mapping) {
   return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
-    TokenInputs in = token_inputs(recorded);
+    const TokenInputs as_recorded = token_inputs(recorded);
+    TokenInputs in = as_recorded;
     const LossSetup setup = mapping(params, recorded);
     if (setup.over_padding) in = over_padding(in);
     if (setup.row_advantages) in = row_advantages(in);
@@ -959,7 +1168,7 @@ Handler losses(Mapping mapping) {
     params.all_read();
     comparison.runs(settings_of(setup.loss));
     for (const std::string& settings : setup.passes) comparison.runs(settings);
-    compare(recorded, setup, in, comparison);
+    compare(recorded, setup, in, as_recorded, comparison);
   };
 }
 
@@ -998,17 +1207,27 @@ Handler tutorial(const char* estimator, bool torch) {
     if (recorded.expected.contains("advantages")) {
       comparison.output("advantages", Array{{in.advantages.size()}, in.advantages});
     }
+    const LossSetup loss = setup;
+    LossSetup with_kl = setup;  // which the listing measures where beta is 0 too
+    set_beta(with_kl, 1);
     setup.metrics = [=](const LossRun& run, Comparison& to) {
       const LossMetrics& m = run.result.metrics;
-      if (!torch) return;
+      if (!torch) {
+        Array losses{{run.rows}, {}}, kl = losses;
+        for (const TokenInputs& row : rows_of(in)) {
+          losses.data.push_back(run_loss(loss, row).result.loss);
+          kl.data.push_back(run_loss(with_kl, row).result.metrics.kl.mean());
+        }
+        to.metric("per_response_loss", losses), to.metric("per_response_kl", kl);
+        return;
+      }
       to.metric("pg_loss", run.result.policy_loss);
-      // Where beta is 0 the listing still measures the KL, but the library does not.
-      if (beta != 0) to.metric("kl_ref", m.kl.row_mean());
+      to.metric("kl_ref", run_loss(with_kl, in).result.metrics.kl.row_mean());
       to.metric("approx_kl", m.approx_kl_k1.mean());
       to.metric_taken_in_float("clipfrac", m.clip_fraction_any.mean());
       to.metric("adv_std", gdpo::stddev(m.advantage));
     };
-    compare(recorded, setup, in, comparison);
+    compare(recorded, setup, in, in, comparison);
   };
 }
 

@@ -52,8 +52,8 @@ void mismatch_metrics(const Case& recorded, Comparison& comparison) {
 }
 
 // The bounds of verl's threshold: a number, or a text "low_high".
-MismatchSettings verl_settings(const Case& recorded, MismatchKeys keys) {
-  const Json& threshold = recorded.params.at("rollout_is_threshold");
+MismatchSettings verl_settings(const Json& correction, MismatchKeys keys) {
+  const Json& threshold = correction.at("rollout_is_threshold");
   if (!threshold.is_string()) return gdpo::mismatch_settings(keys, threshold.get<double>());
   const std::string text = threshold.get<std::string>();
   const std::size_t line = text.find('_');
@@ -112,23 +112,45 @@ void compare_correction(const Case& recorded, const TokenInputs& in,
     compare_mismatch(mismatch_of(in, gdpo::mismatch_settings(MismatchKeys::SkyRl), comparison),
                      MismatchKeys::SkyRl, "", comparison, in.rows * in.width);
   } else if (recorded.params.contains("rollout_is_threshold")) {
-    const MismatchKeys keys = recorded.params.value("rollout_is", "") == "sequence"
-                                  ? MismatchKeys::VerlSequence
-                                  : MismatchKeys::Verl;
-    TokenInputs weighed = in;
-    weighed.weights = weights;
-    const MismatchReport report = mismatch_of(weighed, verl_settings(recorded, keys), comparison);
-    compare_mismatch(report, keys, "rollout_corr/", comparison);
-    comparison.metric("rollout_is_oob_ratio", report.weight_dropped());
+    compare_verl_weights(recorded.params, in, weights, "rollout_corr/", comparison);
   } else if (recorded.source == "verl" && recorded.params.contains("rollout_rs")) {
-    TokenInputs weighed = in;
-    weighed.weights = weights;
-    const MismatchReport report =
-        mismatch_of(weighed, gdpo::mismatch_settings(MismatchKeys::Verl), comparison);
-    comparison.metric("rollout_rs_masked_fraction", report.weight_dropped());
-    comparison.metric("rollout_rs_seq_masked_fraction",
-                      gdpo::detail::mismatch_list::share(report.dropping_rows, report.rows));
+    compare_verl_rejected(in, weights, "", comparison);
   }
+}
+
+void compare_verl_weights(const Json& correction, const TokenInputs& in,
+                          const std::vector<double>& weights, const std::string& folder,
+                          Comparison& comparison) {
+  const std::string prefix = folder.empty() ? "rollout_corr/" : "";
+  const bool of_rows = correction.value("rollout_is", Json()) == "sequence";
+  const MismatchKeys keys = of_rows ? MismatchKeys::VerlSequence : MismatchKeys::Verl;
+  TokenInputs weighed = in;
+  weighed.weights = weights;
+  const MismatchReport report = mismatch_of(
+      weighed, weights.empty() ? gdpo::mismatch_settings(keys) : verl_settings(correction, keys),
+      comparison);
+  compare_mismatch(report, keys, folder, comparison);
+  comparison.metric(prefix + "rollout_is_oob_ratio", report.weight_dropped());
+  // The mean of the weights that rollout_is_batch_normalize divides by: of tokens, or of the rows
+  // that have some.
+  MismatchSettings settings = report.settings;
+  settings.empty_rows = false;
+  if (correction.value("rollout_is_batch_normalize", false)) {
+    comparison.metric(prefix + "rollout_is_batch_norm_factor",
+                      of_rows ? mismatch_of(weighed, settings, comparison).row_weight_mean()
+                              : report.weight_mean());
+  }
+}
+
+void compare_verl_rejected(const TokenInputs& in, const std::vector<double>& kept,
+                           const std::string& prefix, Comparison& comparison) {
+  TokenInputs weighed = in;
+  weighed.weights = kept;
+  const MismatchReport report =
+      mismatch_of(weighed, gdpo::mismatch_settings(MismatchKeys::Verl), comparison);
+  comparison.metric(prefix + "rollout_rs_masked_fraction", report.weight_dropped());
+  comparison.metric(prefix + "rollout_rs_seq_masked_fraction",
+                    gdpo::detail::mismatch_list::share(report.dropping_rows, report.rows));
 }
 
 void compare_mismatch_of_loss(const Case& recorded, const TokenInputs& inputs,

@@ -20,6 +20,15 @@ void compare_mismatch(const gdpo::MismatchReport& report, gdpo::MismatchKeys key
                       const std::string& folder, Comparison& comparison,
                       gdpo::index_t positions = 0);
 
+// What verl logs of a correction of the tokens: rollout_is_* of `weights`, if the correction has
+// weights, and of the mismatch. `folder` as above.
+void compare_verl_weights(const Json& correction, const TokenInputs& in,
+                          const std::vector<double>& weights, const std::string& folder,
+                          Comparison& comparison);
+// verl's shares of tokens and rows that rejections have masked: where `kept` is 0.
+void compare_verl_rejected(const TokenInputs& in, const std::vector<double>& kept,
+                           const std::string& prefix, Comparison& comparison);
+
 // The statistics beside a recorded correction, whose weights are `weights`: verl's rollout_is_*,
 // SkyRL's is_ratio_* of the tokens as they were recorded.
 void compare_correction(const Case& recorded, const TokenInputs& in,

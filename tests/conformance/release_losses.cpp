@@ -4,8 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "conditions.hpp"
 #include "corrections.hpp"
+#include "gate_metrics.hpp"
 #include "loss_settings.hpp"
+#include "mismatch.hpp"
 
 namespace conformance {
 namespace {
@@ -25,18 +28,17 @@ LossSetup skyrl(Params& params, const std::string& preset) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss(preset);
   params.fixed("reduction", "sum over valid tokens");
-  bool masks = false;
   if (params.has("off_policy_correction")) {
     Params correction = params.object("off_policy_correction");
-    masks = skyrl_correction(correction, setup);
+    skyrl_correction(correction, setup);
     correction.all_read();
   }
   params.remark("advantages_were_scaled_for");
-  if (masks) return setup;  // its clip_ratio is a mean over the tokens before the correction
-  setup.metrics = [preset](const LossRun& run, Comparison& comparison) {
-    const LossMetrics& m = run.result.metrics;
+  setup.metrics = [preset, passes = setup.logged](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.before;  // a mean over the tokens before the correction
     comparison.metric("clip_ratio", preset == "skyrl::cispo" ? m.clip_fraction_any.mean()
                                                              : m.clip_fraction.mean());
+    compare_skyrl_correction(*run.in, passes, comparison);
   };
   return setup;
 }
@@ -101,7 +103,10 @@ LossSetup skyrl_dppo(Params& params, const Case&) {
   of.all_read();
   old_is_rollout(setup);
   set_passes(setup, gate);
-  setup.metrics = dropped_share;
+  setup.metrics = [passes = setup.logged](const LossRun& run, Comparison& comparison) {
+    dropped_share(run, comparison);
+    compare_skyrl_correction(*run.in, passes, comparison);
+  };
   return setup;
 }
 
@@ -109,12 +114,26 @@ LossSetup skyrl_dppo(Params& params, const Case&) {
 
 void trinity_metrics(Params& params, LossSetup& setup, const char* loss) {
   const double eps = params.number("mean_eps");
+  const auto passes = setup.logged;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
     comparison.metric(loss, run.result.loss);
     comparison.metric("pg_clipfrac", m.clip_fraction.mean(eps));
     comparison.metric("pg_clipfrac_lower", m.dual_clip_fraction.mean(eps));
     comparison.metric("ppo_kl", m.approx_kl_k1.mean(eps));
+    const gdpo::GateReportSettings of_tokens{eps, false}, of_all_rows{0, true};
+    prepass::Gate sequence_kl;
+    sequence_kl.estimator = prepass::Estimator::K1, sequence_kl.pair = prepass::Pair::Update;
+    sequence_kl.statistic = prepass::Statistic::SequenceMean, sequence_kl.count_eps = eps;
+    comparison.metric("ppo_kl_seq",
+                      gate_report_of(*run.in, sequence_kl, of_all_rows, comparison).row_mean());
+    const prepass::Gate mask =
+        passes.empty() ? prepass::Gate{gdpo::prepass::Estimator::Ratio, prepass::Pair::Update}
+                       : std::get<prepass::Gate>(passes.front().second);
+    comparison.metric("unmasked_frac",
+                      gate_report_of(*run.in, mask, of_tokens, comparison).open_share());
+    comparison.metric("seq_mask/mean_sequence_kl",
+                      gate_report_of(*run.in, mask, of_all_rows, comparison).row_mean());
   };
 }
 
@@ -133,6 +152,7 @@ LossSetup trinity_ppo(Params& params, const Case& recorded) {
     prepass::Gate gate = gdpo::trinity::sequence_masking;
     gate.max = params.number("delta_sequence_masking");
     set_passes(setup, gate);
+    setup.logged.emplace_back("seq_mask/mean_sequence_kl", gate);
   }
   params.without_effect({"delta_sequence_masking"});
   trinity_metrics(params, setup, "pg_loss");
@@ -159,6 +179,7 @@ LossSetup trinity_cispo(Params& params, const Case& recorded) {
     gate.min = 1 - params.number("mask_clip_range_low");
     gate.max = 1 + params.number("mask_clip_range_high");
     set_passes(setup, gate);
+    setup.logged.emplace_back("unmasked_frac", gate);
   }
   params.without_effect({"mask_clip_range_low", "mask_clip_range_high"});
   trinity_metrics(params, setup, "cispo_loss");
@@ -188,6 +209,25 @@ LossSetup skyrl_importance_sampling(Params& params, const Case&) {
   return setup;
 }
 
+// What AReaL lists of each token: the weights, 0 where the mask drops a token, and the mask. A
+// clamp drops none.
+void compare_areal(const LossRun& run, const gdpo::GateReport& report, bool clamps,
+                   Comparison& comparison) {
+  const LossMetrics& m = run.kept;  // clips of the tokens that are left
+  comparison.metric_sum("clip_mask", m.clip_fraction.sum);
+  comparison.metric_sum("dual_clip_mask", m.dual_clip_fraction.sum);
+  comparison.metric(
+      "filtered_fraction",
+      clamps ? report.token_fraction_low() + report.token_fraction_high() : report.closed_share());
+  Array weights = of_tokens(*run.in, run.weights), mask = weights;
+  for (std::size_t k = 0; k < run.recorded.size(); ++k) {
+    const bool kept = run.recorded[k] != 0 && run.mask[k] != 0;
+    weights.data[k] = kept ? run.weights[k] : 0;
+    mask.data[k] = kept && (clamps || run.weights[k] != 0);
+  }
+  comparison.metric("behave_imp_weight", weights), comparison.metric("behave_mask", mask);
+}
+
 // --- areal: PPO over tokens or rows, with the ratio to the sampler as a weight
 
 LossSetup areal(Params& params, const char* preset) {
@@ -212,6 +252,10 @@ LossSetup areal_loss(Params& params, const Case& recorded) {
   const double low = params.number("eps_clip");
   set_clip(setup, low, params.has("eps_clip_higher") ? params.number("eps_clip_higher") : low,
            gdpo::math::infinity, params.at_most("c_clip"));
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric_sum("clip_mask", run.result.metrics.clip_fraction.sum);
+    comparison.metric_sum("dual_clip_mask", run.result.metrics.dual_clip_fraction.sum);
+  };
   if (!recorded.inputs.contains("rollout_logp")) return setup;
 
   Params rejection = params.object("rejection_sampling");
@@ -226,6 +270,9 @@ LossSetup areal_loss(Params& params, const Case& recorded) {
     prepass::Importance weight = of_rows ? gdpo::areal::sequence_clamp : gdpo::areal::token_clamp;
     weight.clip = range;
     set_passes(setup, weight);
+    setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+      compare_areal(run, gate_report_of(*run.in, weight, {}, comparison), true, comparison);
+    };
     return setup;
   }
   auto pass = prepass_named<prepass::MaskedImportance>(
@@ -242,13 +289,56 @@ LossSetup areal_loss(Params& params, const Case& recorded) {
                                     : prepass::Statistic::SequenceMax;
   }
   set_passes(setup, pass);
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    compare_areal(run, gate_report_of(*run.in, gate, {}, comparison), false, comparison);
+  };
   return setup;
 }
 
 // --- prime_rl
 
+// One number a row, of the tokens that rl_weights leave.
+void compare_prime_rl(const LossRun& run, const prepass::Gate& gate, bool counts_all,
+                      Comparison& comparison) {
+  Array masked{{run.rows}, {}};
+  Array low = masked, high = masked, positive = masked, negative = masked, kl_masked = masked,
+        kl_left = masked;
+  TokenInputs in = *run.in;
+  for (std::size_t k = 0; k < in.weights.size(); ++k) {
+    if (in.weights[k] == 0) in.mask[k] = 0;
+  }
+  in.weights.clear();
+  for (TokenInputs row : rows_of(in)) {
+    row.old_logp = row.rollout_logp;
+    const gdpo::GateReport r = trainers_gate_report(row, gate, gdpo::GateKeys::PrimeRl, comparison);
+    masked.data.push_back(r.closed_share());
+    low.data.push_back(r.closed_low_share()), high.data.push_back(r.closed_high_share());
+    const auto of_masked = [&](gdpo::index_t part) {
+      return r.closed > 0 ? static_cast<double>(part) / static_cast<double>(r.closed) : 0.0;
+    };
+    // The gate closes above for A > 0, and below for A < 0.
+    positive.data.push_back(of_masked(r.closed_high)),
+        negative.data.push_back(of_masked(r.closed_low));
+    TokenInputs left = after(row, gate), dropped = left;
+    for (std::size_t k = 0; k < row.mask.size(); ++k)
+      dropped.mask[k] = row.mask[k] != 0 && left.mask[k] == 0;
+    const auto kl_of = [&](TokenInputs tokens) {
+      tokens.old_logp = tokens.logp;
+      return mismatch_of(tokens, {}, comparison).k3_kl();
+    };
+    kl_left.data.push_back(kl_of(left)), kl_masked.data.push_back(kl_of(dropped));
+  }
+  comparison.metric("is_masked_low", low), comparison.metric("is_masked_high", high);
+  if (!counts_all) return;  // it counts tokens of A = 0 as masked
+  comparison.metric("is_masked", masked);
+  comparison.metric("masked_mismatch_kl", kl_masked);
+  comparison.metric("unmasked_mismatch_kl", kl_left);
+  comparison.metric("masked_advantage_positive", positive);
+  comparison.metric("masked_advantage_negative", negative);
+}
+
 Mapping prime_rl(const char* preset, bool ipo) {
-  return [=](Params& params, const Case&) {
+  return [=](Params& params, const Case& recorded) {
     LossSetup setup;
     setup.loss = gdpo::runtime::loss(preset);
     const double weight = params.number("adv_tau");
@@ -269,6 +359,10 @@ Mapping prime_rl(const char* preset, bool ipo) {
       gate.min = -params.number("dppo_mask_low"), gate.max = params.number("dppo_mask_high");
     }
     set_passes(setup, gate);
+    const bool counts_all = ipo || !zero_advantage(recorded);
+    setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+      compare_prime_rl(run, gate, counts_all, comparison);
+    };
     return setup;
   };
 }
@@ -300,12 +394,14 @@ void openrlhf_correction(Params& params, LossSetup& setup, const Case& recorded,
     auto pass = prepass_named<prepass::Importance>("openrlhf::" + level + "_clip");
     pass.clip = range;
     set_passes(setup, pass);
+    setup.logged.emplace_back("is_filter_ratio", pass);
   } else {
     auto pass = prepass_named<prepass::MaskedImportance>("openrlhf::" + level + "_mask_" + gating);
     pass.rest.first.min = gating == "ratio" ? range.lo : -gdpo::math::infinity;
     pass.rest.first.max = range.hi;
     if (gating != "ratio" && range.lo > 0) throw Unsupported("a lower bound of a divergence");
     set_passes(setup, pass);
+    setup.logged.emplace_back("is_filter_ratio", pass.rest.first);
   }
 }
 
@@ -322,13 +418,22 @@ LossSetup openrlhf_loss(Params& params, const Case& recorded) {
            gdpo::math::infinity, params.at_most("dual_clip"));
   aggregate_of(setup) = openrlhf_aggregate(params, setup.given);
   openrlhf_correction(params, setup, recorded, gspo);
-  // Of gspo with a correction the library's old policy is the sampler.
-  const bool of_old = !gspo || !recorded.inputs.contains("rollout_logp");
-  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+  setup.metrics = [passes = setup.logged](const LossRun& run, Comparison& comparison) {
     comparison.metric("clip_ratio", run.result.metrics.clip_fraction.mean());
-    // Its mean is over log ratios before the clamp.
-    if (of_old && run.result.metrics.log_ratio_bounded.sum == 0)
-      comparison.metric("ppo_kl", run.result.metrics.approx_kl_k1.mean());
+    // Its mean is over log ratios before the clamp, and of the old policy, whatever the ratio is.
+    prepass::Gate update;
+    update.estimator = prepass::Estimator::K1, update.pair = prepass::Pair::Update;
+    comparison.metric("ppo_kl", gate_report_of(*run.in, update, {}, comparison).token_mean());
+    for (const auto& [name, pass] : passes) {
+      const bool clips = std::holds_alternative<prepass::Importance>(pass);
+      const gdpo::GateReport r =
+          clips ? gate_report_of(*run.in, std::get<prepass::Importance>(pass), {}, comparison)
+                : gate_report_of(*run.in, std::get<prepass::Gate>(pass), {}, comparison);
+      const double rows = static_cast<double>(r.rows),  // those without a token count as filtered
+          outside = static_cast<double>(r.rows - r.counted_rows + r.rows_low + r.rows_high);
+      comparison.metric(
+          name, r.shared ? outside / rows : r.token_fraction_low() + r.token_fraction_high());
+    }
   };
   return setup;
 }
@@ -388,6 +493,17 @@ LossSetup torchrl_loss(Params& params, const Case& recorded) {
     gate.max = params.number("kl_mask_threshold");
     set_passes(setup, gate);
   }
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    // Means over all positions, padding too, and of the tokens before the mask by their KL.
+    const LossMetrics& m = run.before;
+    const auto positions = static_cast<double>(run.mask.size());
+    comparison.metric("clip_fraction", m.clip_fraction_any.sum / positions);
+    comparison.metric("kl_approx", m.approx_kl_k1.sum / positions);
+    TokenInputs in = *run.in;
+    in.rollout_logp = in.old_logp, in.old_logp = in.logp, in.mask = run.mask;
+    comparison.metric(
+        "ESS", mismatch_of(in, {0.5, 2, 0.5, 2, gdpo::math::infinity}, comparison).token_ess());
+  };
   return setup;
 }
 

@@ -22,7 +22,8 @@ void count(const Verdict& verdict, Tally& tally) {
   }
   tally.on_device += verdict.on_device && verdict.status != Status::Unsupported;
   tally.metrics_compared += verdict.metrics_compared;
-  tally.metrics_not_compared += verdict.metrics_not_compared;
+  tally.metrics_listed += verdict.listed_metrics.size();
+  tally.metrics_unsupported += verdict.metrics_unsupported;
 }
 
 Json counts(const Tally& tally) {
@@ -33,11 +34,12 @@ Json counts(const Tally& tally) {
           {"on_device", tally.on_device}};
 }
 
-constexpr int kNumber = 8, kStatus = 13, kMetrics = 24;  // widths of columns
+constexpr int kNumber = 8, kStatus = 13, kMetrics = 38;  // widths of columns
 
 void print_counts(std::ostream& out, const Tally& tally) {
-  const std::string metrics =
-      std::to_string(tally.metrics_compared) + " / " + std::to_string(tally.metrics_not_compared);
+  const std::string metrics = std::to_string(tally.metrics_compared) + " / " +
+                              std::to_string(tally.metrics_listed) + " / " +
+                              std::to_string(tally.metrics_unsupported);
   out << std::right << std::setw(kNumber) << tally.passed << std::setw(kNumber) << tally.failed
       << std::setw(kStatus) << tally.unsupported << std::setw(kMetrics) << metrics << '\n';
 }
@@ -45,7 +47,8 @@ void print_counts(std::ostream& out, const Tally& tally) {
 void print_total(std::ostream& out, const Tally& total) {
   out << "total: " << total.passed << " passed, " << total.failed << " failed, "
       << total.unsupported << " unsupported; metrics: " << total.metrics_compared << " compared, "
-      << total.metrics_not_compared << " not compared\n";
+      << total.metrics_listed << " listed, " << total.metrics_unsupported
+      << " of unsupported cases\n";
 }
 
 }  // namespace
@@ -60,7 +63,8 @@ void Report::add(const Case& recorded, const Verdict& verdict) {
     for (const std::string& settings : verdict.settings)
       as_is_.insert({recorded.version, settings});
   }
-  for (const std::string& metric : verdict.missing_metrics) ++tally.missing_metrics[metric];
+  for (const auto& [metric, reason] : verdict.listed_metrics)
+    ++tally.listed_metrics[reason][metric];
   for (const std::string& detail : verdict.details) {
     if (verdict.status == Status::Failed) {
       failures_.push_back(recorded.source + ' ' + recorded.kind + ' ' + recorded.name + ": " +
@@ -85,8 +89,8 @@ void Report::print(std::ostream& out) const {
 
   names("source", "kind", "function");
   out << std::right << std::setw(kNumber) << "passed" << std::setw(kNumber) << "failed"
-      << std::setw(kStatus) << "unsupported" << std::setw(kMetrics) << "metrics compared / not"
-      << '\n';
+      << std::setw(kStatus) << "unsupported" << std::setw(kMetrics)
+      << "metrics compared / listed / unsupported" << '\n';
   for (const auto& [key, tally] : functions_) {
     std::apply(names, key);
     print_counts(out, tally);
@@ -101,16 +105,13 @@ void Report::print(std::ostream& out) const {
           << reason << " (" << times << (times == 1 ? " case" : " cases") << ")\n";
     }
   }
-  const bool missing = std::any_of(functions_.begin(), functions_.end(), [](const auto& entry) {
-    return !entry.second.missing_metrics.empty();
-  });
-  if (missing) out << "\nmetrics that were recorded and not compared:\n";
+  if (total_.metrics_listed != 0) out << "\nmetrics that are listed and not compared:\n";
   for (const auto& [key, tally] : functions_) {
-    if (tally.missing_metrics.empty()) continue;
-    out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ':';
-    for (const auto& [metric, times] : tally.missing_metrics)
-      out << ' ' << metric << " (" << times << ')';
-    out << '\n';
+    for (const auto& [reason, metrics] : tally.listed_metrics) {
+      out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ':';
+      for (const auto& [metric, times] : metrics) out << ' ' << metric << " (" << times << ')';
+      out << ": " << reason << '\n';
+    }
   }
   if (!failures_.empty()) out << "\nfailed:\n";
   for (const std::string& failure : failures_) out << "  " << failure << '\n';
@@ -155,7 +156,7 @@ Json Report::json() const {
     entry["source"] = std::get<0>(key);
     entry["kind"] = std::get<1>(key);
     entry["function"] = std::get<2>(key);
-    entry["metrics_not_compared"] = tally.missing_metrics;
+    entry["metrics_listed"] = tally.listed_metrics;
     functions.push_back(std::move(entry));
   }
   Json files = Json::array();

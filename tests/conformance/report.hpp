@@ -19,10 +19,10 @@ struct Tally {
   std::size_t passed = 0, failed = 0, unsupported = 0;
   std::size_t unlisted = 0;   // unsupported for a reason that gaps.cpp does not list
   std::size_t on_device = 0;  // of the cases that passed or failed
-  std::size_t metrics_compared = 0, metrics_not_compared = 0;
+  std::size_t metrics_compared = 0, metrics_listed = 0, metrics_unsupported = 0;
   std::map<std::string, std::size_t> reasons;  // why unsupported, and how often
-  // Metrics that were recorded but not compared in a case that ran, and how often.
-  std::map<std::string, std::size_t> missing_metrics;
+  // Metrics of cases that ran which unlogged.cpp lists: by the reason, how often.
+  std::map<std::string, std::map<std::string, std::size_t>> listed_metrics;
 };
 
 class Report {
@@ -48,7 +48,7 @@ class Report {
   void print_places(std::ostream& out, const std::string& device) const;
 
   // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported",
-  //                 "unlisted", "on_device", "metrics_not_compared": {name: times}}],
+  //                 "unlisted", "on_device", "metrics_listed": {reason: {name: times}}}],
   //  "files": [{"file", "passed", ...}], "total": {...}}
   Json json() const;
 

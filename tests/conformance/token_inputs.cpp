@@ -157,6 +157,13 @@ TokenInputs rows_of(const TokenInputs& in, std::size_t first, std::size_t last) 
   return out;
 }
 
+std::vector<TokenInputs> rows_of(const TokenInputs& in) {
+  std::vector<TokenInputs> rows;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(in.rows); ++i)
+    rows.push_back(rows_of(in, i, i + 1));
+  return rows;
+}
+
 TokenInputs packed(const TokenInputs& in) {
   TokenInputs out;
   out.target = in.target;

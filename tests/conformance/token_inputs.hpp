@@ -52,6 +52,9 @@ TokenInputs rows_of(const TokenInputs& in, std::size_t first, std::size_t last);
 // holes stays whole, and so do all rows if no token is valid.
 TokenInputs packed(const TokenInputs& in);
 
+// Each row of padded tokens as a batch, for numbers that a trainer lists by row.
+std::vector<TokenInputs> rows_of(const TokenInputs& in);
+
 // A view, in the layout of `in`, of an array with one entry per token of `in`; absent if the array
 // is empty.
 template <class T>

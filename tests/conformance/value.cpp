@@ -431,6 +431,7 @@ void compare_value_loss(const Case& recorded, const gdpo::runtime::ValueLoss& lo
   comparison.output("grad_vpreds", Array{{at(in.rows), at(in.width)}, padded.gradient});
   comparison.metric("vf_clipfrac", padded.result.metrics.clip_fraction.mean());
   comparison.metric("clipfrac", padded.result.metrics.clip_fraction.mean());
+  comparison.metric_sum("clip_mask", padded.result.metrics.clip_fraction.sum);
 }
 
 void verl_value_loss(const Case& recorded, Comparison& comparison) {
