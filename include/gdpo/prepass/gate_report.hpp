@@ -341,7 +341,10 @@ void add_gate_row(GateReport& r, const Pass& pass, const TokenRow<S>& row, const
   double first = 0, sum = 0, rest = 0;
   pass.for_each_weight(row, w, [&](index_t t, double weight) {
     const double y = pass.number_of(w[t]);
-    const bool low = y<r.lower, high = y> r.upper, closes = math::is_zero(weight);
+    const bool is_number = !math::is_nan(y);
+    const bool low = is_number && y < r.lower;
+    const bool high = is_number && y > r.upper;
+    const bool closes = math::is_zero(weight);
     ++valid;
     closing += closes, r.closed_low += closes && low, r.closed_high += closes && high;
     if (math::not_finite(y)) return;
@@ -361,7 +364,8 @@ void add_gate_row(GateReport& r, const Pass& pass, const TokenRow<S>& row, const
   const double number = empty      ? r.center
                         : r.shared ? first + rest / n
                                    : sum / (n + r.settings.count_eps);
-  const bool low = number<r.lower, high = number> r.upper;
+  const bool low = number < r.lower;
+  const bool high = number > r.upper;
   const bool outside = empty && (low || high) && judges_empty_rows(pass);
   ++r.counted_rows;
   r.rows_low += low, r.rows_high += high;

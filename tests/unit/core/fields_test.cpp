@@ -487,6 +487,10 @@ TEST_CASE("settings: the mismatch report", "[fields]") {
                                 {"empty_rows", flag}});
 }
 
+TEST_CASE("settings: the report of a gate", "[fields]") {
+  settings(GateReportSettings{}, {{"count_eps", least_0}, {"empty_rows", flag}});
+}
+
 TEST_CASE("settings: steps of training", "[fields]") {
   settings(update::PlanSettings{}, {{"epochs", "at least 1"},
                                     {"mini_batches", or_follows},
