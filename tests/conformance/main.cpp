@@ -6,11 +6,14 @@
 // Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded
 // function as the preset of its trainer with the recorded settings, and compares every value within
 // the tolerance of the record. A case is
-//   passed        all its outputs, and every metric the library has, are within the tolerance;
-//   failed        something differs (the first differing element is listed), or the library threw;
+//   passed        all its outputs and metrics are within the tolerance;
+//   failed        something differs (the first differing element is listed), the library threw, or
+//                 a recorded metric was not compared;
 //   unsupported   no preset is mapped to the function, or a parameter has a value the mapping does
 //                 not know. gaps.cpp lists the reasons for which a case cannot be compared; a case
 //                 that it lists and that passes has failed.
+// unlogged.cpp lists the metrics that no report of the library has; a metric that it lists and that
+// is compared is a failure too.
 // The version of a file decides which preset a function is, where a release changed the function
 // (releases.cpp).
 // The runner only chooses presets and sets their members: every number is computed by the library.

@@ -7,6 +7,7 @@
 #include <gdpo/logits/distillation_result.hpp>
 #include <gdpo/loss/loss_result.hpp>
 #include <gdpo/mismatch/report.hpp>
+#include <gdpo/prepass/report.hpp>
 #include <gdpo/value/value_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -57,7 +58,8 @@ constexpr bool is_record_v =
     std::is_same_v<X, ValueLossResult> || std::is_same_v<X, DistillationMetrics> ||
     std::is_same_v<X, DistillationResult> || std::is_same_v<X, GroupReport> ||
     std::is_same_v<X, SumCount> || std::is_same_v<X, ConstraintMetrics> ||
-    std::is_same_v<X, MismatchReport> || std::is_same_v<X, ExactSum> || std::is_same_v<X, double>;
+    std::is_same_v<X, MismatchReport> || std::is_same_v<X, GateReport> ||
+    std::is_same_v<X, ExactSum> || std::is_same_v<X, double>;
 template <class X>
 constexpr bool is_record_v<std::vector<X>> = is_record_v<X>;
 
@@ -182,6 +184,18 @@ inline void check_records(const char* function, const std::vector<MismatchReport
     }
   }
 }
+/// Reports of a gate are of one gate. A rank without rows may have others.
+inline void check_records(const char* function, const std::vector<GateReport>& parts) {
+  std::size_t first = parts.size();
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (parts[r].rows == 0) continue;
+    if (first == parts.size()) first = r;
+    if (!same_gate(parts[first], parts[r])) {
+      fail_between(function, "report", gate_in_words(parts[first]), first, gate_in_words(parts[r]),
+                   r, "reports of one gate on all ranks");
+    }
+  }
+}
 /// In lists of one length, the records at each place belong together.
 template <class X>
 void check_records(const char* function, const std::vector<std::vector<X>>& parts) {
@@ -222,8 +236,8 @@ X merged(const char* function, const Comm& comm, const Local& local) {
   static_assert(is_record_v<X>,
                 "all_merge takes Normalizer, Moments, CombinedMoments, LossMetrics, LossResult, "
                 "ValueMetrics, ValueLossResult, DistillationMetrics, DistillationResult, "
-                "GroupReport, SumCount, ConstraintMetrics, MismatchReport, ExactSum and double, or "
-                "a std::vector of them");
+                "GroupReport, SumCount, ConstraintMetrics, MismatchReport, GateReport, ExactSum "
+                "and double, or a std::vector of them");
   std::vector<X> parts = gathered<X>(function, comm, local);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
@@ -261,7 +275,7 @@ namespace dist {
 ///                        of rows that were gathered is that of all rows already: do not merge it
 ///     SumCount, ConstraintMetrics
 ///                        for the controller of constraints: pid.update(...) on every rank
-///     MismatchReport, ExactSum
+///     MismatchReport, GateReport, ExactSum
 ///                        sums are exact: the bits of one process, whatever rows each rank has.
 ///                        Refused are ranks with different settings
 ///     Moments, double    of anything else, such as the gradient of a small policy
