@@ -287,7 +287,7 @@ namespace detail {
 /// The KL term as an AnyKl, whose estimator and gradient are members.
 template <class Estimator, class Gradient, class Factor>
 constexpr AnyKl any_kl(const Kl<Estimator, Gradient, Factor>& kl) {
-  using gdpo::kl::ImportanceWeightedK2;
+  using gdpo::kl::ClippedImportanceWeighted, gdpo::kl::ImportanceWeightedK2;
   using Gate = Factors<factor::TeacherGate>;
   static_assert(std::is_same_v<Factor, Factors<>> || std::is_same_v<Factor, Gate>,
                 "AnyKl has no such factor (loss/any_kl.hpp)");
@@ -302,9 +302,11 @@ constexpr AnyKl any_kl(const Kl<Estimator, Gradient, Factor>& kl) {
       : std::is_same_v<Gradient, gdpo::kl::ScoreFunction>      ? KlGradient::ScoreFunction
       : std::is_same_v<Gradient, gdpo::kl::ImportanceWeighted> ? KlGradient::ImportanceWeighted
       : std::is_same_v<Gradient, ImportanceWeightedK2>         ? KlGradient::ImportanceWeightedK2
-                                                               : KlGradient::Direct;
+      : std::is_same_v<Gradient, ClippedImportanceWeighted> ? KlGradient::ClippedImportanceWeighted
+                                                            : KlGradient::Direct;
   AnyKl any{kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
-  if constexpr (std::is_same_v<Gradient, ImportanceWeightedK2>)
+  if constexpr (std::is_same_v<Gradient, ImportanceWeightedK2> ||
+                std::is_same_v<Gradient, ClippedImportanceWeighted>)
     any.max_weight = kl.gradient.max_weight;
   if constexpr (std::is_same_v<Factor, Gate>)
     any.factor = KlFactor::TeacherGate, any.gate_beta = kl.factor.first.gate_beta;

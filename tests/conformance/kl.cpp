@@ -119,11 +119,13 @@ Handler kl_estimator(const char* name) {
 }
 
 // Trinity-RFT has a class for each estimator.
-Handler trinity_kl(const char* name) {
-  return [name](const Case& recorded, Comparison& comparison) {
+Handler trinity_kl(const AnyKl& of_class) {
+  return [of_class](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
+    AnyKl term = of_class;
+    if (term.gradient == gdpo::KlGradient::ClippedImportanceWeighted)
+      params.of_preset("ratio_clamp", gdpo::Bounds{0, term.max_weight});
     params.without_effect({"ratio_clamp"});
-    AnyKl term = gdpo::runtime::kl(name);
     term.input = params.interval("input_clamp");
     compare_estimates(term, params, token_inputs_of(recorded), comparison);
   };
@@ -189,11 +191,16 @@ void add_kl_estimates(Registry& registry) {
   registry.add_loss("nemo_rl", "kl", "calculate_kl", kl_estimator("kl_type"));
   registry.add_loss("slime", "kl", "compute_approx_kl", kl_estimator("kl_loss_type"));
   registry.add_loss("torchrl", "kl", "k3_kl_token_estimate", kl_penalty);
-  registry.add_loss("trinity", "kl", "K1Fn.calculate_kl", trinity_kl("k1"));
-  registry.add_loss("trinity", "kl", "K2Fn.calculate_kl", trinity_kl("k2"));
-  registry.add_loss("trinity", "kl", "K3Fn.calculate_kl", trinity_kl("k3"));
-  registry.add_loss("trinity", "kl", "LowVarKLFn.calculate_kl", trinity_kl("k3"));
-  registry.add_loss("trinity", "kl", "AbsFn.calculate_kl", trinity_kl("abs"));
+  const auto add_trinity = [&](const char* function, const AnyKl& term) {
+    registry.add_loss("trinity", "kl", function, trinity_kl(term));
+  };
+  add_trinity("K1Fn.calculate_kl", gdpo::runtime::kl("k1"));
+  add_trinity("K2Fn.calculate_kl", gdpo::runtime::kl("k2"));
+  add_trinity("K3Fn.calculate_kl", gdpo::runtime::kl("k3"));
+  add_trinity("LowVarKLFn.calculate_kl", gdpo::runtime::kl("k3"));
+  add_trinity("AbsFn.calculate_kl", gdpo::runtime::kl("abs"));
+  add_trinity("CorrectedK3Fn.calculate_kl",
+              gdpo::runtime::detail::any_kl(gdpo::trinity::corrected_k3_kl));
 }
 
 }  // namespace conformance

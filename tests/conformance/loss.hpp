@@ -59,6 +59,26 @@ struct LossRun {
 using Mapping = std::function<LossSetup(Params&, const Case&)>;
 // Compares the loss, its gradient and its metrics with the record.
 Handler losses(Mapping mapping);
+
+// One of several calls whose losses and gradients add up to those of a recorded function, with its
+// tokens.
+struct Part {
+  LossSetup setup;
+  TokenInputs in;
+  TokenInputs as_recorded;  // before LossSetup's changes; metrics are of these
+};
+// The calls of a recorded function, from its parameters and all of its tokens.
+using Parts = std::function<std::vector<Part>(Params&, const Case&, const TokenInputs&)>;
+// The same for several calls. Each compares its own metrics; "loss" is the sum of several.
+Handler added(Parts parts);
+// Adds the handlers of functions that are several calls.
+void add_added_losses(Registry& registry);
+
+// ClippedPGLossFn of NeMo-RL without its likelihood of rewarded rows.
+LossSetup nemo_rl_loss(Params& params, const Case& recorded);
+// Trinity-RFT: PPOPolicyLossFn with the clip of the parameters and this aggregate.
+LossSetup trinity_clip(Params& params, const gdpo::Aggregate& aggregate);
+
 // The same for ms-swift's loss_type="real", which contrasts the rows of groups. `other` runs all
 // other cases of the function.
 Handler real_or(Handler other);

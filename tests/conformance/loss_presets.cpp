@@ -794,6 +794,8 @@ struct NemoRl {
   }
 };
 
+}  // namespace
+
 LossSetup nemo_rl_loss(Params& params, const Case& recorded) {
   LossSetup setup;
   const bool cispo = params.flag("use_cispo"), plain = params.flag("disable_ppo_ratio"),
@@ -826,8 +828,6 @@ LossSetup nemo_rl_loss(Params& params, const Case& recorded) {
       loss.level.statistic.count_eps = eps;
   });
   params.fixed("use_kl_in_reward", false);
-  if (params.number("positive_example_nll_weight") != 0)
-    throw Unsupported("a second loss: the likelihood of rewarded rows");
   Aggregate& aggregate = aggregate_of(setup);
   if (params.flag("token_level_loss")) {
     aggregate.over = Over::Given, aggregate.count_eps = eps;
@@ -862,13 +862,16 @@ LossSetup nemo_rl_loss(Params& params, const Case& recorded) {
   logged.ratio.count_eps = eps;
   logged.k2 = type == "k2";
   logged.passes = setup.logged;
+  const bool alone = params.number("positive_example_nll_weight") == 0;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
-    comparison.metric("loss", run.result.loss);
+    if (alone) comparison.metric("loss", run.result.loss);
     comparison.metric("kl_penalty", beta != 0 ? run.result.kl_loss / beta : run.result.kl_loss);
     logged.compare(run, comparison);
   };
   return setup;
 }
+
+namespace {
 
 // tis_function and opsm_delta.
 void slime_correction(Params& params, LossSetup& setup) {
@@ -1114,17 +1117,28 @@ LossSetup open_instruct_loss(Params& params, const Case&) {
 
 // --- the handlers
 
-// `as_recorded`: the tokens before what LossSetup::over_padding makes of them; metrics are of those.
-void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in,
-             const TokenInputs& as_recorded, Comparison& comparison) {
-  const LossRun run = padded_and_packed(
-      in, [&](const TokenInputs& layout) { return run_loss(setup, layout); }, comparison);
-  comparison.output("loss", Array{{}, {run.result.loss}});
+void compare(const Case& recorded, const std::vector<Part>& parts, Comparison& comparison) {
+  std::vector<LossRun> runs;
+  double loss = 0;
+  std::vector<double> gradient;
+  for (const Part& part : parts) {
+    runs.push_back(padded_and_packed(
+        part.in, [&](const TokenInputs& layout) { return run_loss(part.setup, layout); },
+        comparison));
+    const LossRun& run = runs.back();
+    loss += run.result.loss;
+    gradient.resize(run.gradient.size());
+    for (std::size_t k = 0; k < gradient.size(); ++k) gradient[k] += run.gradient[k];
+  }
+  const LossRun& run = runs.front();
+  const TokenInputs& in = parts.front().in;
+  comparison.output("loss", Array{{}, {loss}});
+  if (parts.size() > 1) comparison.metric("loss", loss);
   if (recorded.expected.contains("grad_logp"))
-    comparison.output("grad_logp", of_tokens(in, run.gradient));
+    comparison.output("grad_logp", of_tokens(in, gradient));
   if (recorded.expected.contains("grad_entropies"))
     comparison.output("grad_entropies", of_tokens(in, run.entropy_gradient));
-  setup.outputs(run, comparison);
+  parts.front().setup.outputs(run, comparison);
   if (recorded.expected.contains("importance_sampling_ratio")) {
     // The weights of the pre-passes, recorded per row as (rows, 1) or per token. The trainer writes
     // 1 at masked positions.
@@ -1145,30 +1159,42 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
     }
     comparison.output("importance_sampling_ratio", weights);
   }
-  LossRun measured = setup.over_padding ? run_loss(setup, as_recorded) : run;
-  measured.in = &as_recorded;
-  setup.metrics(measured, comparison);
-  compare_mismatch_of_loss(recorded, as_recorded, run.weights, comparison);
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    const Part& part = parts[k];
+    LossRun measured = part.setup.over_padding ? run_loss(part.setup, part.as_recorded) : runs[k];
+    measured.in = &part.as_recorded;
+    part.setup.metrics(measured, comparison);
+  }
+  compare_mismatch_of_loss(recorded, parts.front().as_recorded, run.weights, comparison);
 }
 
 }  // namespace
 
 Handler losses(Mapping mapping) {
-  return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
+  return added(
+      [mapping = std::move(mapping)](Params& params, const Case& recorded, const TokenInputs& all) {
+        TokenInputs in = all;
+        const LossSetup setup = mapping(params, recorded);
+        if (setup.over_padding) in = over_padding(in);
+        if (setup.row_advantages) in = row_advantages(in);
+        if (setup.weighs_ratio) {
+          const Array weights = array_of(recorded.inputs.at("vllm_is_ratio"));
+          in = in_ratio(in, weights.shape.back() == 1 && in.width > 1);
+        }
+        return std::vector<Part>{{setup, in, all}};
+      });
+}
+
+Handler added(Parts parts_of) {
+  return [parts_of = std::move(parts_of)](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
-    const TokenInputs as_recorded = token_inputs(recorded);
-    TokenInputs in = as_recorded;
-    const LossSetup setup = mapping(params, recorded);
-    if (setup.over_padding) in = over_padding(in);
-    if (setup.row_advantages) in = row_advantages(in);
-    if (setup.weighs_ratio) {
-      const Array weights = array_of(recorded.inputs.at("vllm_is_ratio"));
-      in = in_ratio(in, weights.shape.back() == 1 && in.width > 1);
-    }
+    const std::vector<Part> parts = parts_of(params, recorded, token_inputs(recorded));
     params.all_read();
-    comparison.runs(settings_of(setup.loss));
-    for (const std::string& settings : setup.passes) comparison.runs(settings);
-    compare(recorded, setup, in, as_recorded, comparison);
+    for (const Part& part : parts) {
+      comparison.runs(settings_of(part.setup.loss));
+      for (const std::string& settings : part.setup.passes) comparison.runs(settings);
+    }
+    compare(recorded, parts, comparison);
   };
 }
 
@@ -1227,7 +1253,7 @@ Handler tutorial(const char* estimator, bool torch) {
       to.metric_taken_in_float("clipfrac", m.clip_fraction_any.mean());
       to.metric("adv_std", gdpo::stddev(m.advantage));
     };
-    compare(recorded, setup, in, in, comparison);
+    compare(recorded, {{setup, in, in}}, comparison);
   };
 }
 
@@ -1279,7 +1305,6 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss_gpg", verl_reinforce("verl::gpg"));
   add("verl", "compute_policy_loss_reinforce", verl_reinforce("verl::reinforce"));
   add("verl", "compute_policy_loss_bypass_mode", verl_bypass);
-  add("nemo_rl", "ClippedPGLossFn.__call__", nemo_rl_loss);
   add("slime", "loss_function[policy_loss]", slime_loss);
   add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);
   registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain",

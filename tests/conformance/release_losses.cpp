@@ -1,5 +1,6 @@
 // Maps the losses of trainers of which only releases were recorded (tests/golden/released).
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,17 +138,36 @@ void trinity_metrics(Params& params, LossSetup& setup, const char* loss) {
   };
 }
 
-LossSetup trinity_ppo(Params& params, const Case& recorded) {
+}  // namespace
+
+LossSetup trinity_clip(Params& params, const Aggregate& aggregate) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss("trinity::ppo");
   const auto bound = [&](const char* name) {
     return params.number(params.has(name) ? name : "clip_range");
   };
   params.without_effect({"clip_range"});
+  // MIX and MIXCHORD leave the dual clip at its default.
   set_clip(setup, bound("clip_range_low"), bound("clip_range_high"), gdpo::math::infinity,
-           params.number("clip_ratio_c"));
-  aggregate_of(setup) = trinity_aggregate(params, width_of(recorded), setup.given);
-  params.fixed("fallback_to_policy_gradient", false);
+           params.has("clip_ratio_c") ? params.number("clip_ratio_c")
+                                      : gdpo::trinity::ppo_loss.surrogate.dual);
+  aggregate_of(setup) = aggregate;
+  return setup;
+}
+
+namespace {
+
+LossSetup trinity_ppo(Params& params, const Case& recorded) {
+  double given = 0;
+  const Aggregate aggregate = trinity_aggregate(params, width_of(recorded), given);
+  LossSetup setup = trinity_clip(params, aggregate);
+  setup.given = given;
+  if (params.flag("fallback_to_policy_gradient")) {  // the ratio 1 with a gradient
+    set_prepare(setup, [](auto batch, auto&) {
+      batch.old_logp = {};
+      return batch;
+    });
+  }
   if (params.flag("enable_sequence_masking")) {
     prepass::Gate gate = gdpo::trinity::sequence_masking;
     gate.max = params.number("delta_sequence_masking");
@@ -156,6 +176,13 @@ LossSetup trinity_ppo(Params& params, const Case& recorded) {
   }
   params.without_effect({"delta_sequence_masking"});
   trinity_metrics(params, setup, "pg_loss");
+  return setup;
+}
+
+LossSetup trinity_loss(const char* preset, Params& params, const Case& recorded) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss(preset);
+  aggregate_of(setup) = trinity_aggregate(params, width_of(recorded), setup.given);
   return setup;
 }
 
@@ -186,12 +213,8 @@ LossSetup trinity_cispo(Params& params, const Case& recorded) {
   return setup;
 }
 
-// r A without a clip: the surrogate of a preset whose range is everything.
 LossSetup trinity_importance_sampling(Params& params, const Case& recorded) {
-  LossSetup setup;
-  setup.loss = gdpo::runtime::loss("trinity::ppo");
-  set_clip(setup, 1, gdpo::math::infinity);
-  aggregate_of(setup) = trinity_aggregate(params, width_of(recorded), setup.given);
+  LossSetup setup = trinity_loss("trinity::importance_sampling", params, recorded);
   const double eps = params.number("mean_eps");
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     comparison.metric("pg_loss", run.result.loss);
@@ -199,6 +222,140 @@ LossSetup trinity_importance_sampling(Params& params, const Case& recorded) {
     comparison.metric("approx_kl", run.result.metrics.approx_kl_k1.mean(eps));
   };
   return setup;
+}
+
+LossSetup trinity_sapo(Params& params, const Case& recorded) {
+  LossSetup setup = trinity_loss("trinity::sapo", params, recorded);
+  set_factor(setup, gdpo::factor::SoftGate{params.number("tau_pos"), params.number("tau_neg")});
+  const double eps = params.number("mean_eps");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric("sapo_loss", run.result.loss);
+    comparison.metric("ppo_kl", run.result.metrics.approx_kl_k1.mean(eps));
+    comparison.metric("avg_ratio", run.result.metrics.ratio.mean(eps));
+  };
+  return setup;
+}
+
+LossSetup trinity_topr(Params& params, const Case& recorded) {
+  LossSetup setup = trinity_loss("trinity::topr", params, recorded);
+  gdpo::factor::SignedRatio factor;
+  factor.threshold = params.number("advantage_threshold");
+  set_factor(setup, factor);
+  const double eps = params.number("mean_eps");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric("topr_loss", run.result.loss);
+    comparison.metric("avg_ratio", run.result.metrics.ratio.mean(eps));
+  };
+  return setup;
+}
+
+// Its clip fraction is the share of tokens without a gradient.
+void dropped_tokens(Params& params, LossSetup& setup) {
+  const double eps = params.number("mean_eps");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric("pg_loss", run.result.loss);
+    comparison.metric("pg_clipfrac", run.result.metrics.clip_fraction_any.mean(eps));
+  };
+}
+
+LossSetup trinity_sppo(Params& params, const Case& recorded) {
+  LossSetup setup = trinity_loss("trinity::sppo", params, recorded);
+  set_surrogate(setup, gdpo::surrogate::LogRatio{params.number("epsilon")});
+  dropped_tokens(params, setup);
+  return setup;
+}
+
+LossSetup trinity_opmd(Params& params, const Case& recorded) {
+  LossSetup setup = trinity_loss("trinity::opmd", params, recorded);
+  aggregate_of(setup).scale = 1 / (1 + params.number("tau"));
+  params.without_effect({"mean_eps"});
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric("opmd_loss", run.result.loss);
+  };
+  return setup;
+}
+
+LossSetup trinity_rec(Params& params, const Case&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("trinity::rec");
+  gdpo::factor::Ring ring;
+  const std::string mode =
+      params.choice("clip_mode", {"none", "one-side", "two-side", "ring", "gspo-one-side"});
+  const bool one_side = mode == "one-side" || mode == "gspo-one-side", of_rows = mode[0] == 'g';
+  if (mode != "none") {
+    ring.low = params.number("epsilon_low"), ring.high = params.number("epsilon_high");
+    if (one_side) ring.low_prime = ring.low, ring.high_prime = ring.high;
+    if (mode == "ring") {
+      ring.low_prime = params.number("epsilon_low_prime");
+      ring.high_prime = params.number("epsilon_high_prime");
+    }
+  }
+  params.without_effect(
+      {"epsilon_low", "epsilon_high", "epsilon_low_prime", "epsilon_high_prime", "temp"});
+  const std::string weight = params.choice(
+      "weight", {"none", "importance_sampling", "gspo_importance_sampling", "advantage"});
+  if (weight == "advantage") {
+    ring.temp = params.number("temp");
+  } else if (weight != "none") {
+    if ((weight[0] == 'g') != of_rows) throw Unsupported("a range of rows and weights of tokens");
+    ring.min_ratio = 0, ring.max_ratio = gdpo::math::infinity;
+  }
+  const double eps = params.number("mean_eps");
+  if (of_rows) {
+    setup.loss = gdpo::runtime::loss("trinity::rec", "sequence_token");
+    with_loss(setup, [eps](auto& loss) {
+      loss.aggregate = gdpo::trinity::gspo_loss.aggregate;
+      if constexpr (std::decay_t<decltype(loss.level)>::of_segment)
+        loss.level.statistic.count_eps = eps;
+    });
+  }
+  set_factor(setup, ring);
+  const std::string regularizer = params.choice("regularizer", {"none", "k2", "forward-kl"});
+  const double coef = params.number("regularizer_coef");
+  if (regularizer == "k2") set_beta(setup, 2 * coef);
+  if (regularizer == "forward-kl") {
+    set_beta(setup, coef);
+    set_kl(setup, gdpo::KlEstimator::ForwardK1);
+    with_loss(setup, [](auto& loss) { loss.kl.against = gdpo::Against::Data; });
+  }
+  dropped_tokens(params, setup);
+  return setup;
+}
+
+// A likelihood: its value has the name of the metric.
+Mapping trinity_likelihood(const char* preset, const char* metric) {
+  return [=](Params& params, const Case& recorded) {
+    LossSetup setup = trinity_loss(preset, params, recorded);
+    if (params.has("cutoff_prob") && params.number("cutoff_prob") < 1)
+      set_surrogate(setup, gdpo::surrogate::Likelihood{-std::log(params.number("cutoff_prob"))});
+    params.without_effect({"mean_eps"});
+    setup.metrics = [metric](const LossRun& run, Comparison& comparison) {
+      comparison.metric(metric, run.result.loss);
+    };
+    return setup;
+  };
+}
+
+// A KL term by itself.
+template <class Kl>
+Mapping trinity_kl_loss(const Kl& kl) {
+  return [=](Params& params, const Case& recorded) {
+    gdpo::runtime::AnyLossAt<gdpo::level::Token<>> loss;
+    loss.surrogate = gdpo::surrogate::None{};
+    loss.kl = gdpo::runtime::detail::any_kl(kl);
+    loss.kl.beta = params.number("kl_coef");
+    LossSetup setup;
+    setup.loss = loss;
+    aggregate_of(setup) = trinity_aggregate(params, width_of(recorded), setup.given);
+    if (loss.kl.gradient == gdpo::KlGradient::ClippedImportanceWeighted)
+      params.of_preset("ratio_clamp", gdpo::Bounds{0, loss.kl.max_weight});
+    params.without_effect({"ratio_clamp"});
+    return setup;
+  };
+}
+
+LossSetup skyrl_cross_entropy(Params& params, const Case&) {
+  return skyrl(params, "skyrl::cross_entropy");
 }
 
 LossSetup skyrl_importance_sampling(Params& params, const Case&) {
@@ -293,78 +450,6 @@ LossSetup areal_loss(Params& params, const Case& recorded) {
     compare_areal(run, gate_report_of(*run.in, gate, {}, comparison), false, comparison);
   };
   return setup;
-}
-
-// --- prime_rl
-
-// One number a row, of the tokens that rl_weights leave.
-void compare_prime_rl(const LossRun& run, const prepass::Gate& gate, bool counts_all,
-                      Comparison& comparison) {
-  Array masked{{run.rows}, {}};
-  Array low = masked, high = masked, positive = masked, negative = masked, kl_masked = masked,
-        kl_left = masked;
-  TokenInputs in = *run.in;
-  for (std::size_t k = 0; k < in.weights.size(); ++k) {
-    if (in.weights[k] == 0) in.mask[k] = 0;
-  }
-  in.weights.clear();
-  for (TokenInputs row : rows_of(in)) {
-    row.old_logp = row.rollout_logp;
-    const gdpo::GateReport r = trainers_gate_report(row, gate, gdpo::GateKeys::PrimeRl, comparison);
-    masked.data.push_back(r.closed_share());
-    low.data.push_back(r.closed_low_share()), high.data.push_back(r.closed_high_share());
-    const auto of_masked = [&](gdpo::index_t part) {
-      return r.closed > 0 ? static_cast<double>(part) / static_cast<double>(r.closed) : 0.0;
-    };
-    // The gate closes above for A > 0, and below for A < 0.
-    positive.data.push_back(of_masked(r.closed_high)),
-        negative.data.push_back(of_masked(r.closed_low));
-    TokenInputs left = after(row, gate), dropped = left;
-    for (std::size_t k = 0; k < row.mask.size(); ++k)
-      dropped.mask[k] = row.mask[k] != 0 && left.mask[k] == 0;
-    const auto kl_of = [&](TokenInputs tokens) {
-      tokens.old_logp = tokens.logp;
-      return mismatch_of(tokens, {}, comparison).k3_kl();
-    };
-    kl_left.data.push_back(kl_of(left)), kl_masked.data.push_back(kl_of(dropped));
-  }
-  comparison.metric("is_masked_low", low), comparison.metric("is_masked_high", high);
-  if (!counts_all) return;  // it counts tokens of A = 0 as masked
-  comparison.metric("is_masked", masked);
-  comparison.metric("masked_mismatch_kl", kl_masked);
-  comparison.metric("unmasked_mismatch_kl", kl_left);
-  comparison.metric("masked_advantage_positive", positive);
-  comparison.metric("masked_advantage_negative", negative);
-}
-
-Mapping prime_rl(const char* preset, bool ipo) {
-  return [=](Params& params, const Case& recorded) {
-    LossSetup setup;
-    setup.loss = gdpo::runtime::loss(preset);
-    const double weight = params.number("adv_tau");
-    set_beta(setup, 2 * params.number("kl_tau") / weight);
-    aggregate_of(setup).scale = weight;
-    setup.given = params.number("rl_scale");
-    params.without_effect({"ce_scale", "ref_kl_scale"});
-    no_log_ratio_clamp(params);
-    old_is_rollout(setup);
-    set_prepare(setup, [](auto batch, auto&) {  // rl_weights
-      if (batch.weights) batch.kl_weights = batch.weights;
-      return batch;
-    });
-    prepass::Gate gate = ipo ? gdpo::prime_rl::ipo_mask : gdpo::prime_rl::dppo_mask;
-    if (ipo) {
-      gate.max = params.number("ipo_threshold");
-    } else {
-      gate.min = -params.number("dppo_mask_low"), gate.max = params.number("dppo_mask_high");
-    }
-    set_passes(setup, gate);
-    const bool counts_all = ipo || !zero_advantage(recorded);
-    setup.metrics = [=](const LossRun& run, Comparison& comparison) {
-      compare_prime_rl(run, gate, counts_all, comparison);
-    };
-    return setup;
-  };
 }
 
 // --- openrlhf
@@ -538,6 +623,7 @@ Aggregate trinity_aggregate(Params& params, double width, double& given) {
 }
 
 void add_release_losses(Registry& registry) {
+  add_added_losses(registry);
   const auto add = [&](const char* source, const char* function, Mapping mapping) {
     registry.add_loss(source, "loss", function, losses(std::move(mapping)));
   };
@@ -548,12 +634,23 @@ void add_release_losses(Registry& registry) {
   add("skyrl", "importance_sampling_loss", skyrl_importance_sampling);
   add("skyrl", "rollout_is_policy_loss", skyrl_rollout_is);
   add("skyrl", "dppo_policy_loss", skyrl_dppo);
-  add("prime_rl", "compute_loss[default_loss_fn]", prime_rl("prime_rl::default", false));
-  add("prime_rl", "compute_loss[ipo_loss_fn]", prime_rl("prime_rl::ipo", true));
+  add("skyrl", "cross_entropy_loss", skyrl_cross_entropy);
   add("trinity", "PPOPolicyLossFn", trinity_ppo);
   add("trinity", "GSPOLossFn", trinity_gspo);
   add("trinity", "CISPOPolicyLossFn", trinity_cispo);
   add("trinity", "ImportanceSamplingLossFn", trinity_importance_sampling);
+  add("trinity", "SAPOPolicyLossFn", trinity_sapo);
+  add("trinity", "TOPRPolicyLossFn", trinity_topr);
+  add("trinity", "sPPOPolicyLossFn", trinity_sppo);
+  add("trinity", "OPMDPolicyLossFn", trinity_opmd);
+  add("trinity", "RECPolicyLossFn", trinity_rec);
+  add("trinity", "SFTLossFn", trinity_likelihood("trinity::sft", "sft_loss"));
+  add("trinity", "SFTISLossFn", trinity_likelihood("trinity::sft_is", "sft_is_loss"));
+  add("trinity", "SFTPhiLossFn", trinity_likelihood("trinity::sft_phi", "sft_phi_loss"));
+  add("trinity", "K3Fn.calculate_kl_loss", trinity_kl_loss(gdpo::trinity::k3_kl));
+  add("trinity", "LowVarKLFn.calculate_kl_loss", trinity_kl_loss(gdpo::trinity::low_var_kl));
+  add("trinity", "CorrectedK3Fn.calculate_kl_loss",
+      trinity_kl_loss(gdpo::trinity::corrected_k3_kl));
   add("areal", "ppo_actor_loss_fn", areal_loss);
   add("areal", "sapo_loss_fn", areal_sapo);
   add("openrlhf", "PolicyLoss.forward", openrlhf_loss);

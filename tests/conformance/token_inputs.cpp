@@ -65,6 +65,8 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
        {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "teacher_logp", "rollout_is_weights",
         "vllm_is_ratio", "rl_weights", "entropies", "entropy_mask", "advantages", "truncated_mask",
         "response_mask", "sample_mask", "sample_weight", "rollout_ids",
+        // Of parts of a loss; their mappings read them.
+        "expert_mask", "ce_weights", "ref_kl_weights",
         // Source grpo_tutorial records these, from which its log-probs and advantages were
         // computed.
         "rewards", "group_ids", "logits", "actions"});

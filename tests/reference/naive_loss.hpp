@@ -32,6 +32,7 @@ inline Dual operator-(Dual a, Dual b) { return {a.v - b.v, a.d - b.d}; }
 inline Dual operator*(Dual a, Dual b) { return {a.v * b.v, a.d * b.v + a.v * b.d}; }
 inline Dual detach(Dual x) { return {x.v}; }
 inline Dual exp(Dual x) { return {std::exp(x.v), x.d * std::exp(x.v)}; }
+inline Dual log(Dual x) { return {std::log(x.v), x.d / x.v}; }
 /// Clamps to the closed interval [lo, hi]: at lo and at hi themselves the derivative passes.
 inline Dual clamp(Dual x, real lo, real hi) {
   return x.v < lo ? Dual(lo) : x.v > hi ? Dual(hi) : x;
@@ -62,6 +63,7 @@ inline Moved operator-(Moved a, Moved b) { return {a.at - b.at, a.now - b.now}; 
 inline Moved operator*(Moved a, Moved b) { return {a.at * b.at, a.now * b.now}; }
 inline Moved detach(Moved x) { return {x.at, x.at}; }
 inline Moved exp(Moved x) { return {std::exp(x.at), std::exp(x.now)}; }
+inline Moved log(Moved x) { return {std::log(x.at), std::log(x.now)}; }
 inline real clamp(real x, real lo, real hi) { return x < lo ? lo : x > hi ? hi : x; }
 inline Moved clamp(Moved x, real lo, real hi) {
   kink(x.at - lo), kink(x.at - hi);
@@ -201,11 +203,44 @@ struct None {
   }
   Clips clips(real, real) const { return {}; }
 };
-using Surrogate = std::variant<Ratio, Reinforce, Soft, Clipped, PositiveReinforce, None>;
+struct LogRatio {
+  static constexpr const char* name = "LogRatio";
+  double epsilon = 0.3;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("epsilon", s.epsilon);
+  }
+  real most() const { return 1 + static_cast<real>(epsilon); }
+  template <class N>
+  N operator()(const Token<N>& t, const N& ratio) const {
+    const real r = number(ratio);
+    kink(r - most()), kink(r - 1 / most());
+    return r < 1 / most() || r > most() || t.advantage == 0 ? N(0) : N(-t.advantage) * log(ratio);
+  }
+  Clips clips(real r, real a) const {
+    const bool below = r<1 / most(), above = r> most();
+    return {below && a < 0, above && a > 0, below || above};
+  }
+};
+struct Likelihood {
+  static constexpr const char* name = "Likelihood";
+  double floor = 0;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("floor", s.floor);
+  }
+  template <class N>
+  N operator()(const Token<N>& t, const N&) const {
+    return floor > 0 ? clamp(N(0) - t.logp, floor, off) : N(0) - t.logp;
+  }
+  Clips clips(real, real) const { return {}; }
+};
+using Surrogate =
+    std::variant<Ratio, Reinforce, Soft, Clipped, PositiveReinforce, None, LogRatio, Likelihood>;
 
 /// What a factor may read; all of it is detached.
 struct FactorArgs {
-  real log_ratio, advantage, row_advantage, tag;
+  real log_ratio, advantage, row_advantage, tag, logp;
 };
 
 struct NoFactor {
@@ -267,7 +302,65 @@ struct Gamma {
   }
   Clips clips(real, real, const Clips& of_surrogate) const { return of_surrogate; }
 };
-using Factor = std::variant<NoFactor, ClippedRatio, SignedRatio, Gamma>;
+/// It counts no clips.
+struct SoftGate {
+  static constexpr const char* name = "SoftGate";
+  double tau_pos = 1, tau_neg = 1.05;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("tau_pos", s.tau_pos), f("tau_neg", s.tau_neg);
+  }
+  real operator()(const FactorArgs& a) const {
+    const real tau = static_cast<real>(a.advantage > 0 ? tau_pos : tau_neg);
+    return 4 / tau * sigmoid(tau * (std::exp(a.log_ratio) - 1));
+  }
+  Clips clips(real, real, const Clips& of_surrogate) const { return of_surrogate; }
+};
+/// It counts the tokens that it drops.
+struct Ring {
+  static constexpr const char* name = "Ring";
+  double low = off, high = off, low_prime = off, high_prime = off, min_ratio = 1, max_ratio = 1,
+         temp = off;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("low", s.low), f("high", s.high);
+    f("low_prime", s.low_prime), f("high_prime", s.high_prime);
+    f("min_ratio", s.min_ratio), f("max_ratio", s.max_ratio), f("temp", s.temp);
+  }
+  bool stays(real r, real a) const {
+    const real one = 1;
+    return (r >= one - static_cast<real>(low) && r <= one + static_cast<real>(high)) ||
+           (a >= 0 && r <= one - static_cast<real>(low_prime)) ||
+           (a <= 0 && r >= one + static_cast<real>(high_prime));
+  }
+  real operator()(const FactorArgs& a) const {
+    const real r = std::exp(a.log_ratio);
+    if (!stays(r, a.advantage)) return 0;
+    return clamp(r, min_ratio, max_ratio) *
+           (temp == off ? 1 : std::exp(a.advantage / static_cast<real>(temp)));
+  }
+  Clips clips(real r, real a, const Clips& of_surrogate) const {
+    const bool gone = !stays(r, a);
+    return {gone && r < 1 - static_cast<real>(low) && a < 0,
+            gone && r > 1 + static_cast<real>(high) && a > 0, gone, of_surrogate.dual};
+  }
+};
+/// It counts no clips.
+struct Probability {
+  static constexpr const char* name = "Probability";
+  double decay = 0;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("decay", s.decay);
+  }
+  real operator()(const FactorArgs& a) const {
+    const real p = std::exp(a.logp);
+    return p * (1 - static_cast<real>(decay) * p);
+  }
+  Clips clips(real, real, const Clips& of_surrogate) const { return of_surrogate; }
+};
+using Factor =
+    std::variant<NoFactor, ClippedRatio, SignedRatio, Gamma, SoftGate, Ring, Probability>;
 
 // ---- settings ----
 
@@ -280,11 +373,12 @@ enum class Rule {
   StraightThroughK2,
   ScoreFunction,
   ImportanceWeighted,
-  ImportanceWeightedK2
+  ImportanceWeightedK2,
+  ClippedImportanceWeighted
 };
-constexpr int estimators = 5, rules = 5;
+constexpr int estimators = 5, rules = 6;
 enum class KlFactor { None, TeacherGate };
-enum class Against { Ref, Old, Teacher, Rollout };
+enum class Against { Ref, Old, Teacher, Rollout, Data };
 enum class Aggregate {
   SeqMeanTokenMean,
   TokenMean,
@@ -422,6 +516,7 @@ N kl(const Kl& s, const Token<N>& t, const N& ratio) {
   const N other = s.against == Against::Ref       ? N(t.ref)
                   : s.against == Against::Teacher ? N(t.teacher)
                   : s.against == Against::Rollout ? N(t.rollout)
+                  : s.against == Against::Data    ? N(0)
                   : t.has_old                     ? N(t.old)
                                                   : detach(t.logp);
   const N d = t.logp - other, x = clamp(other - t.logp, s.input.lo, s.input.hi), e = N(0) - x;
@@ -434,6 +529,7 @@ N kl(const Kl& s, const Token<N>& t, const N& ratio) {
   if (s.rule == Rule::ScoreFunction)
     return clamp(estimate * exp(t.logp - detach(t.logp)), s.output.lo, s.output.hi);
   if (s.rule == Rule::ImportanceWeighted) return ratio * value;
+  if (s.rule == Rule::ClippedImportanceWeighted) return clamp(ratio, -off, s.max_weight) * value;
   const N k2 = N(0.5L) * d * d;
   if (s.rule == Rule::StraightThroughK2) return detach(value) + (k2 - detach(k2));
   if (s.rule == Rule::ImportanceWeightedK2) {
@@ -524,7 +620,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, const Row
             : weighed(clamp(N(raw) + (own - detach(own)), s.level_bounds.lo, s.level_bounds.hi));
     const N ratio = exp(log_ratio);
     real w = t.weight;
-    const FactorArgs args{number(log_ratio), t.advantage, t.row_advantage, t.tag};
+    const FactorArgs args{number(log_ratio), t.advantage, t.row_advantage, t.tag, number(t.logp)};
     if (s.factor) w *= s.factor(args);
     w *= std::visit([&](const auto& chosen) { return chosen(args); }, s.detached);
     if (!std::isfinite(w)) w = 0;
@@ -550,6 +646,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, const Row
         const real other = k.against == Against::Ref       ? t.ref
                            : k.against == Against::Teacher ? t.teacher
                            : k.against == Against::Rollout ? t.rollout
+                           : k.against == Against::Data    ? 0
                            : t.has_old                     ? t.old
                                                            : number(t.logp);
         const real x = other - number(t.logp), e = -clamp(x, k.input.lo, k.input.hi);
@@ -872,6 +969,15 @@ inline std::vector<Named> named() {
                                         Rule::StraightThroughK2, Against::Teacher);
   const Settings prime_rl = with_kl(settings_of(unclipped, 2e-3, token_mean, given), Estimator::K2,
                                     Rule::Direct, Against::Rollout);
+  const auto times = [&](const Surrogate& surrogate, const Factor& factor) {
+    Settings loss = with_eps(settings_of(surrogate, 0, token_mean, tokens));
+    loss.detached = factor;
+    return loss;
+  };
+  Settings opmd = times(Reinforce{}, NoFactor{});
+  opmd.scale = 0.5;
+  const Settings rec =
+      with_kl(times(Reinforce{}, Ring{}), Estimator::K2, Rule::Direct, Against::Old);
   const Settings dppo = clamped(bounded_kl(cispo(0, 3, 0, token_mean, tokens), ends, cut));
   return {
       {"grpo", settings_of(clip, 0.04, mean)},
@@ -931,6 +1037,7 @@ inline std::vector<Named> named() {
       {"nemo_rl::clipped_pg", nemo_rl(settings_of(clip, 0.01, token_mean, tokens))},
       {"nemo_rl::reinforce", nemo_rl(settings_of(Reinforce{}, 0.01, token_mean, tokens))},
       {"nemo_rl::cispo", nemo_rl(cispo(0.8, 1.2, 0.01, token_mean, tokens))},
+      {"nemo_rl::positive_nll", with_eps(settings_of(Likelihood{}, 0, token_mean, tokens))},
       {"slime::policy_loss",
        with_kl(settings_of(clip, 0, mean, given), Estimator::K1, Rule::Direct, Against::Ref)},
       {"slime::cispo", slime},
@@ -960,11 +1067,24 @@ inline std::vector<Named> named() {
                                 Rule::Direct, Against::Old)},
       {"skyrl::rollout_is", clamped(cispo(0, off, 0, A::TokenSum, Over::Rows))},
       {"skyrl::dppo", clamped(settings_of(unclipped, 0, A::TokenSum))},
+      {"skyrl::cross_entropy", settings_of(Likelihood{}, 0, A::TokenSum)},
       {"prime_rl::default", prime_rl},
       {"prime_rl::ipo", prime_rl},
+      {"prime_rl::cross_entropy", settings_of(Likelihood{}, 0, token_mean, given)},
+      {"prime_rl::ref_kl", prime_rl},
       {"trinity::ppo", clamped(with_eps(settings_of(dual, 0, token_mean, tokens)))},
       {"trinity::gspo", trinity_gspo},
       {"trinity::cispo", with_eps(cispo(0, 1.28, 0, token_mean, tokens))},
+      {"trinity::sapo", times(Reinforce{}, SoftGate{})},
+      {"trinity::topr", times(Reinforce{}, SignedRatio{})},
+      {"trinity::importance_sampling",
+       clamped(with_eps(settings_of(Ratio{off, off}, 0, token_mean, tokens)))},
+      {"trinity::sppo", times(LogRatio{}, NoFactor{})},
+      {"trinity::opmd", opmd},
+      {"trinity::rec", rec},
+      {"trinity::sft", times(Likelihood{}, NoFactor{})},
+      {"trinity::sft_is", times(Likelihood{}, Probability{})},
+      {"trinity::sft_phi", times(Likelihood{}, Probability{1})},
       {"torchrl::grpo", settings_of(clip, 0, token_mean, tokens)},
       {"torchrl::cispo", settings_of(Clipped{}, 0, token_mean, tokens)},
       {"areal::ppo", settings_of(clip, 0, token_mean, tokens)},

@@ -13,11 +13,12 @@ enum class KlEstimator {
 };
 /// The gradient rules of namespace kl, by number.
 enum class KlGradient {
-  Direct,               ///< kl::Direct
-  StraightThroughK2,    ///< kl::StraightThroughK2
-  ScoreFunction,        ///< kl::ScoreFunction
-  ImportanceWeighted,   ///< kl::ImportanceWeighted
-  ImportanceWeightedK2  ///< kl::ImportanceWeightedK2
+  Direct,                    ///< kl::Direct
+  StraightThroughK2,         ///< kl::StraightThroughK2
+  ScoreFunction,             ///< kl::ScoreFunction
+  ImportanceWeighted,        ///< kl::ImportanceWeighted
+  ImportanceWeightedK2,      ///< kl::ImportanceWeightedK2
+  ClippedImportanceWeighted  ///< kl::ClippedImportanceWeighted
 };
 /// The factor of a KL term itself, by number.
 enum class KlFactor {
@@ -37,7 +38,8 @@ GDPO_DATA_INLINE constexpr auto enumerators(KlGradient) {
                     E{"straight_through_k2", KlGradient::StraightThroughK2},
                     E{"score_function", KlGradient::ScoreFunction},
                     E{"importance_weighted", KlGradient::ImportanceWeighted},
-                    E{"importance_weighted_k2", KlGradient::ImportanceWeightedK2}};
+                    E{"importance_weighted_k2", KlGradient::ImportanceWeightedK2},
+                    E{"clipped_importance_weighted", KlGradient::ClippedImportanceWeighted}};
 }
 /// The enumerators of KlFactor with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(KlFactor) {
@@ -60,7 +62,8 @@ struct AnyKl {
   Bounds output{};                           ///< Bounds of the value, in nats.
   KlEstimator estimator = KlEstimator::K3;   ///< The estimate of the divergence.
   KlGradient gradient = KlGradient::Direct;  ///< The rule for its gradient.
-  double max_weight = 10;            ///< Of kl::ImportanceWeightedK2; other rules do not read it.
+  /// Of kl::ImportanceWeightedK2 and kl::ClippedImportanceWeighted; other rules do not read it.
+  double max_weight = 10;
   KlFactor factor = KlFactor::None;  ///< The detached factor of the term.
   double gate_beta = 5;              ///< Of factor::TeacherGate; not read without it.
 
@@ -115,6 +118,8 @@ struct AnyKl {
         return f(as<Estimator, kl::ImportanceWeighted>());
       case KlGradient::ImportanceWeightedK2:
         return f(as<Estimator, kl::ImportanceWeightedK2>({max_weight}));
+      case KlGradient::ClippedImportanceWeighted:
+        return f(as<Estimator, kl::ClippedImportanceWeighted>({max_weight}));
       case KlGradient::Direct:
         break;
     }

@@ -19,6 +19,8 @@ GDPO_DECLARED(general_rows);
 // For surrogates too: value and derivatives are 0 whatever the token holds, so that a loss needs no
 // advantages.
 GDPO_DECLARED(adds_nothing);
+// The same, because it reads no advantage.
+GDPO_DECLARED(without_advantage);
 // One of several that is chosen at run time; `visit` calls a function with it (any_surrogate.hpp).
 GDPO_DECLARED(is_chosen);
 /// Throws invalid_input unless `least` is at most `most`, two bounds of a ratio by their names.
@@ -47,6 +49,15 @@ GDPO_INLINE bool adds_nothing(const S& surrogate) {
     return surrogate.visit([](const auto& chosen) { return adds_nothing(chosen); });
   } else {
     return (void)surrogate, adds_nothing_v<S>;
+  }
+}
+/// Whether a surrogate, or the chosen one of several, reads the advantage of a token.
+template <class S>
+GDPO_INLINE bool reads_advantage(const S& surrogate) {
+  if constexpr (is_chosen_v<S>) {
+    return surrogate.visit([](const auto& chosen) { return reads_advantage(chosen); });
+  } else {
+    return (void)surrogate, !adds_nothing_v<S> && !without_advantage_v<S>;
   }
 }
 }  // namespace detail
@@ -278,6 +289,156 @@ struct Gamma {
     const V log_w = detail::bound({-limit, limit}, t.log_ratio).value;
     const V power = fma(-lambda, t.ratio, V(fma(k, log_w, lambda)));
     return select(unknown, constant<V>(1.0), math::exp_or_zero(power));
+  }
+};
+
+/// SAPO's gate of the ratio, without its gradient: 4 q / tau with q = 1 / (1 + e^(-tau (r - 1))).
+///
+/// Times surrogate::Reinforce it is -sg(gate) A log p, which Trinity-RFT calls SAPO
+/// (SAPOPolicyLossFn). It is another loss than SAPO (surrogate::Soft): the weight of a token rises
+/// with its ratio, from near 0 to 4 / tau. At r = 1 it is 2 / tau, where that of SAPO is 1.
+///
+/// tau is tau_pos where A > 0, else tau_neg. Where r is NaN the factor is 1, and the surrogate of
+/// that token is NaN because of its log-probs. It counts no clips.
+struct SoftGate {
+  double tau_pos = 1;     ///< Temperature where A > 0. More than 0.
+  double tau_neg = 1.05;  ///< Temperature elsewhere. More than 0.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("tau_pos", s.tau_pos, more_than(0), "temperature of the gate where A > 0");
+    field("tau_neg", s.tau_neg, more_than(0), "temperature of the gate elsewhere");
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::mul, math::select;
+    const V one = constant<V>(1.0);
+    const auto positive = t.advantage > constant<V>(0.0);
+    const V tau = select(positive, constant<V>(tau_pos), constant<V>(tau_neg)),
+            scale = select(positive, constant<V>(4 / tau_pos), constant<V>(4 / tau_neg));
+    const V e = math::exp_or_zero(V(mul(tau, V(one - t.ratio))));
+    return select(math::is_nan(t.ratio), one, V(scale / V(one + e)));
+  }
+};
+
+/// REC's range of the ratio, with the weight of a token inside and 0 outside, without a gradient.
+///
+///     w = clip(r, min_ratio, max_ratio) e^(A / temp)    where the token stays, else 0
+///
+/// A token stays if one of these holds:
+///
+///     1 - low <= r <= 1 + high
+///     r <= 1 - low_prime     and A >= 0
+///     r >= 1 + high_prime    and A <= 0
+///
+/// So a token with A > 0 may come back from a ratio that is far too small, and one with A < 0 from
+/// one that is far too large. Times surrogate::Reinforce it is REC of Trinity-RFT
+/// (RECPolicyLossFn). Its clip_mode:
+///
+///     none        low = high = infinity
+///     two-side    low and high; low_prime = high_prime = infinity
+///     one-side    low_prime = low and high_prime = high: a bound above where A > 0, below where
+///                 A < 0, none where A is 0
+///     ring        all four
+///
+/// The first part is its weight: none by min_ratio = max_ratio = 1, importance_sampling by 0 and
+/// infinity, advantage by a finite `temp`. Clip metrics: a token that is dropped is outside, and
+/// clipped from below if A < 0 and r < 1 - low, from above if A > 0 and r > 1 + high. A ratio on a
+/// bound stays. Where r is NaN the weight is that of r = 1, and the surrogate of that token is NaN
+/// because of its log-probs.
+struct Ring {
+  double low = math::infinity;   ///< The range begins at 1 - low. 0 to 1; infinity: no bound.
+  double high = math::infinity;  ///< It ends at 1 + high. At least 0; infinity: no bound.
+  /// Where A >= 0, ratios up to 1 - low_prime stay too. 0 to 1; infinity: none.
+  double low_prime = math::infinity;
+  /// Where A <= 0, ratios from 1 + high_prime on stay too. At least 0; infinity: none.
+  double high_prime = math::infinity;
+  double min_ratio = 1;  ///< Lower bound of the ratio in the weight, at least 0.
+  double max_ratio = 1;  ///< Upper bound there, more than 0 and at least min_ratio.
+  /// The weight has the factor e^(A / temp). More than 0; infinity: it has not.
+  double temp = math::infinity;
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    const auto below = at_least(0).at_most(1).or_infinity();
+    field("low", s.low, below, "tokens with a ratio from 1 - low on stay");
+    field("high", s.high, at_least(0).or_infinity(), "those up to 1 + high stay");
+    field("low_prime", s.low_prime, below, "where A >= 0, those up to 1 - low_prime stay too");
+    field("high_prime", s.high_prime, at_least(0).or_infinity(),
+          "where A <= 0, those from 1 + high_prime on stay too");
+    field("min_ratio", s.min_ratio, at_least(0), "lower bound of the detached ratio");
+    field("max_ratio", s.max_ratio, more_than(0).or_infinity(),
+          "upper bound of the detached ratio");
+    field("temp", s.temp, more_than(0).or_infinity(), "the weight has the factor e^(A / temp)");
+  }
+  /// Throws invalid_input unless min_ratio is at most max_ratio.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::check_ratio_bounds(function, path, "min_ratio", min_ratio, "max_ratio", max_ratio);
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::select;
+    const V zero = constant<V>(0.0), one = constant<V>(1.0);
+    const V r = select(math::is_nan(t.ratio), one, t.ratio);
+    V weight = (math::max)(V((math::min)(r, constant<V>(max_ratio))), constant<V>(min_ratio));
+    if (temp < math::infinity)
+      weight = math::mul(weight, math::exp_or_zero(V(t.advantage / constant<V>(temp))));
+    const Dropped<mask_t<V>> gone = dropped(t);
+    return select(math::either(gone.below, gone.above), zero, weight);
+  }
+  /// Which clip metrics count a token.
+  template <class V>
+  GDPO_INLINE void clips(const Token<V>& t, Term<V>& term) const {
+    const Dropped<mask_t<V>> gone = dropped(t);
+    detail::flag_clip(term, t.advantage, gone.below, gone.above);
+  }
+
+ private:
+  template <class Mask>
+  struct Dropped {
+    Mask below, above;
+  };
+  template <class V>
+  GDPO_INLINE Dropped<mask_t<V>> dropped(const Token<V>& t) const {
+    using math::both, math::constant, math::either;
+    const V zero = constant<V>(0.0);
+    const mask_t<V> below = t.ratio < constant<V>(1.0 - low);
+    const mask_t<V> above = t.ratio > constant<V>(1.0 + high);
+    const mask_t<V> from_below = either(t.advantage<zero, t.ratio> constant<V>(1.0 - low_prime));
+    const mask_t<V> from_above =
+        either(t.advantage > zero, t.ratio < constant<V>(1.0 + high_prime));
+    return {both(below, from_below), both(above, from_above)};
+  }
+};
+
+/// The token's probability p as a weight, without its gradient: p (1 - decay p).
+///
+/// Times surrogate::Likelihood, with decay 0 it is -sg(p) log p, whose gradient is that of -p: a
+/// token that the policy finds unlikely teaches little (DFT, arXiv 2508.05629; Trinity-RFT:
+/// SFTISLossFn). With decay 1 it is -sg(p (1 - p)) log p, which holds back the likely ones too
+/// (CHORD, arXiv 2508.11408; Trinity-RFT: SFTPhiLossFn).
+///
+/// Where p is so small that it is no normal number, the factor is 0. Where log p is NaN the factor
+/// is 1, and the surrogate of that token is NaN. It counts no clips.
+struct Probability {
+  double decay = 0;  ///< 0 to 1: how far a certain token is held back.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("decay", s.decay, at_least(0).at_most(1), "the weight is p (1 - decay p)");
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::fma, math::select;
+    const V zero = constant<V>(0.0), least = constant<V>(-math::exp_limit<math::scalar_t<V>>);
+    const auto e = math::exp_parts(t.logp);
+    const V p = select(t.logp < least, zero, e.exp);
+    // 1 - decay p, without the cancellation where p is near 1.
+    const V rest = fma(constant<V>(-decay), e.expm1, constant<V>(1.0 - decay));
+    return select(math::is_nan(t.logp), constant<V>(1.0), V(math::mul(p, rest)));
   }
 };
 

@@ -11,17 +11,24 @@ enum class Against {
   Ref,      ///< The reference policy, whose log-probs are `TokenBatch::ref_logp`.
   Old,      ///< The policy in the denominator of the ratio: `TokenBatch::old_logp`.
   Teacher,  ///< A teacher: `TokenBatch::teacher_logp`.
-  Rollout   ///< The policy as the sampling engine computed it: `TokenBatch::rollout_logp`.
+  Rollout,  ///< The policy as the sampling engine computed it: `TokenBatch::rollout_logp`.
+  Data      ///< The data: the log-prob of each token is 0. With kl::ForwardK1 it is -logp.
 };
 /// The enumerators of Against with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(Against) {
   using E = Enumerator<Against>;
   return std::array{E{"ref", Against::Ref}, E{"old", Against::Old}, E{"teacher", Against::Teacher},
-                    E{"rollout", Against::Rollout}};
+                    E{"rollout", Against::Rollout}, E{"data", Against::Data}};
 }
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+/// What `max_weight` means, of both rules that have it.
+inline constexpr const char* phrase_of_max_weight =
+    "upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted";
+}  // namespace detail
 
 /// Estimators of the KL divergence, and rules for its gradient.
 ///
@@ -116,6 +123,8 @@ struct K3 {
 /// The value is unbiased on tokens that the other policy sampled, and K1 with the sign changed on
 /// the policy's own. Its gradient is that of the likelihood: it makes the tokens more probable,
 /// each as much as the next, so a factor says which (factor::TeacherGate; ms-swift's SDAR).
+/// Against::Data makes it the negative log-likelihood -logp, a cross entropy next to a surrogate
+/// (Trinity-RFT: the regularizer forward-kl of RECPolicyLossFn).
 struct ForwardK1 {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -206,6 +215,37 @@ struct ImportanceWeighted {
   }
 };
 
+/// Gradient rule: ImportanceWeighted with the ratio at most `max_weight`. With w = min(rho,
+/// max_weight) the value is w value and the gradient that of the product, in which a ratio beyond
+/// the bound has no gradient: w (value + d_logp), or w d_logp there.
+///
+/// Trinity-RFT has this rule (CorrectedK3Fn), with 2. Where rho is NaN, so are value and gradient.
+struct ClippedImportanceWeighted {
+  double max_weight = 10;  ///< Upper bound of the ratio, more than 0; infinity: off.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("max_weight", s.max_weight, more_than(0).or_infinity(), detail::phrase_of_max_weight);
+  }
+  /// The term with its two derivatives kept apart.
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
+    const V zero = math::constant<V>(0.0), most = math::constant<V>(max_weight);
+    const auto held = a.ratio > most;
+    const V w = math::select(held, most, a.ratio), value = math::mul(w, a.estimate.value);
+    return {value, math::select(held, zero, value), math::mul(w, a.estimate.d_logp)};
+  }
+  /// The term with both derivatives in d_logp.
+  template <class V>
+  GDPO_INLINE Term<V> own_ratio(const GradientArgs<V>& a) const {
+    const V most = math::constant<V>(max_weight);
+    const auto held = a.ratio > most;
+    const V w = math::select(held, most, a.ratio),
+            slope = math::select(held, a.estimate.d_logp, a.estimate.value_plus_d_logp);
+    return {math::mul(w, a.estimate.value), math::constant<V>(0.0), math::mul(w, slope)};
+  }
+};
+
 /// Gradient rule: w d, the derivative of K2 times the detached weight w = min(r, max_weight), where
 /// r = e^(logp - old_logp) is the token's own ratio. The value is the estimate as it is.
 ///
@@ -220,8 +260,7 @@ struct ImportanceWeightedK2 {
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("max_weight", s.max_weight, more_than(0).or_infinity(),
-          "upper bound of the detached weight of importance_weighted_k2");
+    field("max_weight", s.max_weight, more_than(0).or_infinity(), detail::phrase_of_max_weight);
   }
   /// The estimate with w d for its derivative.
   template <class V>
@@ -272,6 +311,7 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
   if (against == Against::Ref) return t.ref_logp;
   if (against == Against::Old) return t.old_logp;
   if (against == Against::Teacher) return t.teacher_logp;
+  if (against == Against::Data) return math::constant<V>(0.0);
   return t.rollout_logp;
 }
 
@@ -285,7 +325,7 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 ///
 /// `Estimator` is kl::K1, kl::Abs, kl::K2, kl::K3, kl::ForwardK1 or a type with the same contract;
 /// `Gradient` is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted,
-/// kl::ImportanceWeightedK2 or a type with the same contract.
+/// kl::ClippedImportanceWeighted, kl::ImportanceWeightedK2 or a type with the same contract.
 ///
 /// **Factors of the term.** `Factor` is a list of detached factors (loss/factor.hpp). Their product
 /// multiplies w' of this term: value and gradient, but not `LossMetrics::kl`, which measures the
@@ -310,7 +350,7 @@ struct Kl {
   static_assert(
       detail::is_gradient_rule_v<Gradient>,
       "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, "
-      "kl::ImportanceWeighted, kl::ImportanceWeightedK2, or "
+      "kl::ImportanceWeighted, kl::ClippedImportanceWeighted, kl::ImportanceWeightedK2, or "
       "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
   static_assert(detail::is_factors_v<Factor>,
                 "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
@@ -347,9 +387,10 @@ struct Kl {
   }
   /// Whether the value of the term shows that an input was infinite or NaN. Without clamps the
   /// value is then infinite, NaN or huge, so the loss notices it in the sum of the values and need
-  /// not look at the input itself. With ImportanceWeighted it must look, because a tiny ratio can
+  /// not look at the input itself. With a ratio in the value it must look, because a tiny one can
   /// make a huge value ordinary again.
-  static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
+  static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted> &&
+                                         !std::is_same_v<Gradient, kl::ClippedImportanceWeighted>;
   /// Whether the term has factors of its own.
   static constexpr bool has_own_factors = !std::is_same_v<Factor, Factors<>>;
   /// The same, where it is known at run time only.

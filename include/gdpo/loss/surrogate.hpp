@@ -17,9 +17,9 @@ inline constexpr Range low_of_clip =
 ///     template <class V> Term<V> operator()(const Token<V>&) const;
 ///
 /// A surrogate whose `d_logp` is always 0 may declare `static constexpr bool ratio_only = true`,
-/// which saves an addition. One that is always 0 declares `adds_nothing`: a loss then needs no
-/// advantages. It may also declare the flags of loss/factor.hpp and check its settings
-/// in `void check(const char* function) const`.
+/// which saves an addition. One that is always 0 declares `adds_nothing`, and one that reads no
+/// advantage `without_advantage`: a loss then needs no advantages. It may also declare the flags of
+/// loss/factor.hpp and check its settings in `void check(const char* function) const`.
 namespace surrogate {
 
 /// The clipped ratio of PPO, with the bounds that later methods added.
@@ -241,6 +241,80 @@ struct PositiveReinforce {
     term.d_log_ratio = select(positive, zero, term.d_log_ratio);
     term.d_logp = select(positive, free.d_logp, zero);
     return term;
+  }
+};
+
+/// sPPO: the log ratio in place of the ratio, within a range (arXiv 2108.05828).
+///
+///     -A log r    where 1 / (1 + epsilon) <= r <= 1 + epsilon
+///     0           elsewhere, without a gradient
+///
+/// The derivative by log r is -A wherever the token is in the range, so neither a small nor a large
+/// ratio weighs a token; outside it counts no more, whatever the sign of A. The range is the same on
+/// both sides of log r = 0. Its value jumps to 0 at the bounds, which the gradient does not see.
+/// Trinity-RFT: sPPOPolicyLossFn.
+///
+/// A ratio on a bound is inside. A NaN ratio or advantage shows in the value. Clip metrics: as those
+/// of `Clipped`.
+struct LogRatio {
+  /// The range of r is 1 / (1 + epsilon) to 1 + epsilon. At least 0; infinity: every ratio.
+  double epsilon = 0.3;
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("epsilon", s.epsilon, at_least(0).or_infinity(),
+          "the ratio counts from 1 / (1 + epsilon) to 1 + epsilon");
+  }
+
+  /// The term depends on logp through the ratio alone.
+  static constexpr bool ratio_only = true;
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    using math::constant, math::either, math::is_zero, math::select;
+    const V zero = constant<V>(0.0), minus_a = -t.advantage;
+    const V lo = constant<V>(1.0 / (1.0 + epsilon)), hi = constant<V>(1.0 + epsilon);
+    const auto below = t.ratio<lo, above = t.ratio> hi;
+    const auto gone = either(below, above);
+    // 0 times the infinite log ratio of a range without bounds would be NaN.
+    const V value =
+        select(either(gone, is_zero(t.advantage)), zero, math::mul(minus_a, t.log_ratio));
+    Term<V> term{value, select(gone, zero, minus_a), zero};
+    detail::flag_clip(term, t.advantage, below, above);
+    return term;
+  }
+};
+
+/// The negative log-likelihood of the tokens, -log p: cross entropy, the loss of supervised
+/// fine-tuning. It reads no advantage, so a loss of it needs none.
+///
+///     max(-log p, floor),    without a gradient where -log p < floor
+///
+/// With `floor` a token that is likely enough teaches nothing any more. A token is weighed by
+/// TokenBatch::weights, and by its own probability with factor::Probability. To add the likelihood
+/// to another loss, use the term Kl<kl::ForwardK1>{beta, Against::Data}; or, where it has a mask or
+/// counts apart, call both losses and add up losses and gradients. Trinity-RFT: SFTLossFn,
+/// SFTISLossFn, SFTPhiLossFn; SkyRL: cross_entropy_loss.
+///
+/// A NaN log-prob shows in the value. No clip metric counts a token.
+struct Likelihood {
+  /// A token counts as this where its -log p, in nats, is less. At least 0; 0: off, also where
+  /// rounding makes a log-prob positive.
+  double floor = 0;
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("floor", s.floor, at_least(0).with_note("0: off"),
+          "the least -log p of a token, in nats, without a gradient below");
+  }
+
+  static constexpr bool without_advantage = true;  ///< No advantages are needed.
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    using math::constant, math::select;
+    const V zero = constant<V>(0.0), least = constant<V>(floor > 0 ? floor : -math::infinity);
+    const V nll = -t.logp;
+    const auto held = nll < least;
+    return {select(held, least, nll), zero, select(held, zero, constant<V>(-1.0))};
   }
 };
 

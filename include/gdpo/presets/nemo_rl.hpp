@@ -86,6 +86,12 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<kl::K3, kl:
 /// ratio_clip_max, 0.2 both.
 inline constexpr CispoLoss<level::Token<>, Kl<kl::K3, kl::ScoreFunction>> cispo_loss{
     {}, {}, score_kl, aggregate::token_mean(), {{1 - 0.2, 1 + 0.2}, {}}};
+/// positive_example_nll_weight of ClippedPGLossFn (VAPO, arXiv 2504.05118): -log p of the rows with a
+/// reward above 0, which NeMo-RL adds to its loss. Call it with the mask of these rows and the count
+/// of their tokens in the micro-batch, with aggregate.scale = positive_example_nll_weight, and add
+/// up losses and gradients. It needs no advantages.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Likelihood> positive_nll_loss{
+    {}, {}, {0.0}, {Aggregate::Mode::TokenMean, Over::Tokens, 1e-8}};
 
 // The corrections of use_importance_sampling_correction. NeMo-RL has no default of
 // truncated_importance_sampling_ratio and _ratio_min: set the bounds.
@@ -149,9 +155,11 @@ inline constexpr auto value_losses = [](const auto& f) {
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
-  return f(Preset{"nemo_rl::clipped_pg", clipped_pg_loss, "ClippedPGLossFn", version},
-           Preset{"nemo_rl::reinforce", reinforce_loss, "disable_ppo_ratio", version},
-           Preset{"nemo_rl::cispo", cispo_loss, "use_cispo", version});
+  return f(
+      Preset{"nemo_rl::clipped_pg", clipped_pg_loss, "ClippedPGLossFn", version},
+      Preset{"nemo_rl::reinforce", reinforce_loss, "disable_ppo_ratio", version},
+      Preset{"nemo_rl::cispo", cispo_loss, "use_cispo", version},
+      Preset{"nemo_rl::positive_nll", positive_nll_loss, "positive_example_nll_weight", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -54,6 +54,9 @@ inline constexpr CispoLoss<level::Token<map::Clamp>> rollout_is_loss{
 /// `dppo_binary_kl` drops tokens.
 inline constexpr PolicyLoss<level::Token<map::Clamp>> dppo_loss{
     {{-20, 20}}, {1, math::infinity}, {0.0}, aggregate::token_sum()};
+/// policy_loss_type="cross_entropy" (cross_entropy_loss): -log p. It needs no advantages.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Likelihood> cross_entropy_loss{
+    {}, {}, {0.0}, aggregate::token_sum()};
 
 /// The picks of policy_loss_type="clip_cov": 2e-4 of the tokens (clip_cov.clip_ratio), at random
 /// among those with a covariance between 1 and 5 (clip_cov_lb, clip_cov_ub). Set `seed` anew in
@@ -132,7 +135,9 @@ inline constexpr auto losses = [](const auto& f) {
            Preset{"skyrl::clip_cov", clip_cov_loss, "policy_loss_type=clip_cov", version},
            Preset{"skyrl::kl_cov", kl_cov_loss, "policy_loss_type=kl_cov", version},
            Preset{"skyrl::rollout_is", rollout_is_loss, "policy_loss_type=rollout_is", version},
-           Preset{"skyrl::dppo", dppo_loss, "policy_loss_type=dppo", version});
+           Preset{"skyrl::dppo", dppo_loss, "policy_loss_type=dppo", version},
+           Preset{"skyrl::cross_entropy", cross_entropy_loss, "policy_loss_type=cross_entropy",
+                  version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

@@ -1,12 +1,13 @@
 #pragma once
 // The policy losses of Trinity-RFT as presets, and their masks.
+#include <cmath>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The losses of Trinity-RFT, algorithm/policy_loss_fn, without its separate KL loss, and its
+/// The losses of Trinity-RFT, algorithm/policy_loss_fn, the terms of its KL loss, kl_fn, and its
 /// distillation.
 ///
 /// Each mean over tokens adds 1e-8 to their number. Its loss_agg_mode:
@@ -23,8 +24,13 @@ inline constexpr Aggregate token_mean{Aggregate::Mode::TokenMean, Over::Tokens, 
 inline constexpr Aggregate seq_mean_token_mean{Aggregate::Mode::SeqMeanTokenMean, Over::Rows, 0, 1,
                                                1e-8};
 }  // namespace detail
+/// REINFORCE times a detached factor.
+template <class Factor>
+using ReinforceLoss =
+    PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<>, Aggregate, Factors<Factor>>;
 /// PPOPolicyLossFn: the log ratio clamped to +-20, clip 0.2, dual clip 3, and "token-mean".
-/// enable_sequence_masking is the pre-pass `sequence_masking`.
+/// enable_sequence_masking is the pre-pass `sequence_masking`. For fallback_to_policy_gradient leave
+/// old_logp out: the ratio is then 1, with its gradient.
 inline constexpr PolicyLoss<level::Token<map::Clamp>> ppo_loss{
     {{-20, 20}}, {0.2, 0.2, math::infinity, 3}, {0.0}, detail::token_mean};
 /// GSPOLossFn: GSPO-token, clip 3e-4 below and 4e-4 above, and "seq-mean-token-mean".
@@ -34,6 +40,80 @@ inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
 /// are 1 (no lower bound) and 0.28, and "token-mean". enable_mask_clip is the pre-pass `mask_clip`.
 inline constexpr CispoLoss<> cispo_loss{
     {}, {}, {0.0}, detail::token_mean, {{1 - 1.0, 1 + 0.28}, {}}};
+/// SAPOPolicyLossFn: -sg(gate) A log p with the gate of SAPO, tau_pos 1 and tau_neg 1.05, and
+/// "token-mean". It is another loss than SAPO (factor::SoftGate).
+inline constexpr ReinforceLoss<factor::SoftGate> sapo_loss{{}, {}, {0.0}, detail::token_mean};
+/// TOPRPolicyLossFn: -sg(w) A log p, where w is 1 if A > advantage_threshold (0), and else the ratio,
+/// at most 1; "token-mean".
+inline constexpr ReinforceLoss<factor::SignedRatio> topr_loss{{}, {}, {0.0}, detail::token_mean};
+/// ImportanceSamplingLossFn: -A r with the log ratio clamped to +-20, without a clip; "token-mean".
+inline constexpr PolicyLoss<level::Token<map::Clamp>> importance_sampling_loss{
+    {{-20, 20}}, {math::infinity, math::infinity}, {0.0}, detail::token_mean};
+/// sPPOPolicyLossFn: -A log r where r is within 1 / (1 + epsilon) and 1 + epsilon, with epsilon 0.3;
+/// "token-mean".
+inline constexpr PolicyLoss<level::Token<>, surrogate::LogRatio> sppo_loss{
+    {}, {}, {0.0}, detail::token_mean};
+/// OPMDPolicyLossFn: -A log p / (1 + tau) with tau 1, and "token-mean". aggregate.scale is
+/// 1 / (1 + tau).
+inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce> opmd_loss{
+    {}, {}, {0.0}, {Aggregate::Mode::TokenMean, Over::Tokens, 1e-8, 0.5}};
+/// RECPolicyLossFn (arXiv 2509.24203): -A w log p, with a mean over tokens. By default w is 1 for
+/// every token. factor::Ring has its clip_mode, its bounds and weight importance_sampling or
+/// advantage. Its regularizers, each with regularizer_coef c, are KL terms:
+///
+///     k2           kl.beta = 2 c, because K2 is half the square
+///     forward-kl   kl.estimator = ForwardK1, kl.against = Against::Data, kl.beta = c
+///
+/// clip_mode "gspo-one-side" and weight "gspo_importance_sampling" are those of the row's ratio:
+/// with_level(rec_loss, gspo_loss.level) with the aggregate of gspo_loss.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<kl::K2>, Aggregate,
+                            Factors<factor::Ring>>
+    rec_loss{{}, {}, {0.0, Against::Old}, detail::token_mean};
+/// SFTLossFn: -log p, and "token-mean". It needs no advantages.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Likelihood> sft_loss{
+    {}, {}, {0.0}, detail::token_mean};
+/// The type of the losses below.
+using WeighedLikelihoodLoss = PolicyLoss<level::Token<>, surrogate::Likelihood, Kl<>, Aggregate,
+                                         Factors<factor::Probability>>;
+/// SFTISLossFn: -sg(p) log p, and "token-mean".
+inline constexpr WeighedLikelihoodLoss sft_is_loss{{}, {}, {0.0}, detail::token_mean};
+/// SFTPhiLossFn: -sg(p (1 - p)) log p, and "token-mean". cutoff_prob, 1 by default, is
+/// surrogate.floor = -log cutoff_prob.
+inline constexpr WeighedLikelihoodLoss sft_phi_loss{{}, {}, {0.0}, detail::token_mean, {{1.0}, {}}};
+/// MIXPolicyLossFn: (1 - mu) ppo_loss of the usual rows plus mu sft_loss of the expert rows. Call
+/// each with a mask of its rows and the counts of that, and add up losses and gradients.
+/// MIXCHORDPolicyLossFn is the same with sft_phi_loss, unless enable_phi_function is off, and with
+/// the mu of the step (chord_mu).
+///
+/// The weight of a part goes into aggregate.scale: `share`, which is 1 - mu or mu, times the rows of
+/// the part in the micro-batch, times `micro_batches` / `train_batch_size`. The latter is
+/// train_batch_size_usual or _expert, the rows of the part in the step. `micro_batches` are those of
+/// the step; with use_dynamic_bsz, the rows of the step over those of the micro-batch.
+constexpr double mix_scale(double share, double rows, double micro_batches,
+                           double train_batch_size) {
+  return share * rows * micro_batches / train_batch_size;
+}
+/// The mu of MIXCHORDPolicyLossFn: linear from 0 to `peak` over the first `warmup` steps, then half a
+/// cosine down to `valley` over `decay` steps, where it stays. It is 0 in step 0 of a warm-up.
+inline double chord_mu(double step, double warmup, double decay, double peak, double valley) {
+  if (step < warmup) return step / warmup * peak;
+  if (step >= warmup + decay) return valley;
+  constexpr double pi = 3.14159265358979323846;
+  return (peak - valley) * 0.5 * (1 + std::cos(pi * (step - warmup) / decay)) + valley;
+}
+
+// The KL loss of Trinity-RFT, calculate_kl_loss, is kl_coef times the mean of one of these, apart
+// from the policy loss. Set `kl` of a loss; for the KL loss alone use surrogate::None. K1Fn, K2Fn
+// and AbsFn are K1, K2 and Abs without a clamp. kl_coef, kl.beta here, is 0.001.
+
+/// K3Fn, kl_fn="k3": K3 against the reference policy.
+inline constexpr Kl<kl::K3> k3_kl{0.001};
+/// LowVarKLFn, kl_fn="low_var_kl": K3 with its input clamped to +-20 and its value to +-10.
+inline constexpr Kl<kl::K3> low_var_kl{0.001, Against::Ref, {-20, 20}, {-10, 10}};
+/// CorrectedK3Fn, kl_fn="corrected_k3": K3 times the ratio to old_logp, at most 2, with the gradient
+/// of both.
+inline constexpr Kl<kl::K3, kl::ClippedImportanceWeighted> corrected_k3_kl{
+    0.001, Against::Ref, {}, {}, {2}};
 
 /// PPOPolicyLossFn with enable_sequence_masking: drops the tokens with A < 0 of rows whose mean of
 /// old_logp - logp is above delta_sequence_masking, 0.1. They still count.
@@ -59,7 +139,17 @@ inline constexpr auto on_policy_distill = distillation_advantage;
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"trinity::ppo", ppo_loss, "PPOPolicyLossFn", version},
            Preset{"trinity::gspo", gspo_loss, "GSPOLossFn", version},
-           Preset{"trinity::cispo", cispo_loss, "CISPOPolicyLossFn", version});
+           Preset{"trinity::cispo", cispo_loss, "CISPOPolicyLossFn", version},
+           Preset{"trinity::sapo", sapo_loss, "SAPOPolicyLossFn", version},
+           Preset{"trinity::topr", topr_loss, "TOPRPolicyLossFn", version},
+           Preset{"trinity::importance_sampling", importance_sampling_loss,
+                  "ImportanceSamplingLossFn", version},
+           Preset{"trinity::sppo", sppo_loss, "sPPOPolicyLossFn", version},
+           Preset{"trinity::opmd", opmd_loss, "OPMDPolicyLossFn", version},
+           Preset{"trinity::rec", rec_loss, "RECPolicyLossFn", version},
+           Preset{"trinity::sft", sft_loss, "SFTLossFn", version},
+           Preset{"trinity::sft_is", sft_is_loss, "SFTISLossFn", version},
+           Preset{"trinity::sft_phi", sft_phi_loss, "SFTPhiLossFn", version});
 };
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {

@@ -85,7 +85,8 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   need(entropy_of(loss).coef != 0, batch.entropies, "batch.entropies",
        "the entropies of the tokens, which the bonus reads (entropy.coef is not 0)");
   need(reads.tags, batch.tags, "batch.tags", "one tag a token, which this loss reads");
-  if (!batch.advantages && !batch.token_advantages && adds_nothing(loss.surrogate)) return reads;
+  if (!batch.advantages && !batch.token_advantages && !reads_advantage(loss.surrogate))
+    return reads;
   if (!batch.advantages == !batch.token_advantages) {
     fail(function, "batch.advantages, batch.token_advantages",
          batch.advantages ? "both" : "neither",

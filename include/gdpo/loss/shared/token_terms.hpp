@@ -472,7 +472,8 @@ struct TokenTerms {
     NanFlags nan_flags;
     const V w = weight(weight_of<General>(factors, from, x));
     nan_flags.surrogate = w != V(0) && !adds_nothing(surrogate) &&
-                          (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
+                          (is_nan(x.token_log_ratio) || is_nan(x.logp) ||
+                           (is_nan(x.advantage) && reads_advantage(surrogate)) ||
                            (Level::of_segment && is_nan(of_segment.log_ratio)));
     const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weights()) : V(1);
     if (Level::of_segment && from.has_level_log_weights())
