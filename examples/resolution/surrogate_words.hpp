@@ -70,6 +70,27 @@ inline constexpr SurrogateWords surrogate_words[] = {
      "the CISPO of its paper keeps the gradient of such tokens.",
      "torchrl.",
      {{"torchrl", "https://github.com/pytorch/rl"}, {}, {}, {}}},
+    {"surrogate::LogRatio",
+     "Log ratio inside a range (sPPO)",
+     "-A log r where r is within 1 / (1 + epsilon) and 1 + epsilon, else 0",
+     "-A inside the range, 0 outside, for either sign of A",
+     "The log ratio in place of the ratio: inside the range every token has the gradient of "
+     "REINFORCE, whether it has become more or less likely. Outside it has none, even where it "
+     "would lead back. The range is the same on both sides of log r = 0.",
+     "Trinity-RFT.",
+     {{"sPPO", "https://arxiv.org/abs/2108.05828"}, {}, {}, {}}},
+    {"surrogate::Likelihood",
+     "Cross entropy (SFT)",
+     "max(-log p, floor)",
+     "-1, and 0 where -log p is below the floor",
+     "The likelihood of the tokens, whatever their advantage and their ratio: supervised "
+     "fine-tuning, on its own or added to another loss for the rows of an expert, or for those "
+     "with a reward. Drawn for old_logp = 0.",
+     "Trinity-RFT, SkyRL, NeMo-RL and prime-rl.",
+     {{"CHORD", "https://arxiv.org/abs/2508.11408"},
+      {"VAPO", "https://arxiv.org/abs/2504.05118"},
+      {},
+      {}}},
     {"surrogate::Reinforce",
      "REINFORCE",
      "-A log p",
@@ -78,7 +99,9 @@ inline constexpr SurrogateWords surrogate_words[] = {
      "That is right for tokens that the policy itself has sampled. Older ones need a weight "
      "or a mask from a pre-pass, or one of the detached factors below. Only the gradient "
      "means something; the value is drawn for old_logp = 0.",
-     "verl (gpg, and reinforce of its rollout correction), NeMo-RL (disable_ppo_ratio) and ROLL.",
+     "verl (gpg, and reinforce of its rollout correction), NeMo-RL (disable_ppo_ratio), "
+     "Trinity-RFT "
+     "(opmd) and ROLL.",
      {{"REINFORCE", "https://doi.org/10.1007/BF00992696"},
       {"GPG", "https://arxiv.org/abs/2504.02546"},
       {},
@@ -120,6 +143,39 @@ inline constexpr SurrogateWords surrogate_words[] = {
      "TRL, Unsloth and Liger.",
      {{"VESPO", "https://arxiv.org/abs/2602.10693"}, {}, {}, {}},
      true},
+    {"factor::SoftGate",
+     "REINFORCE times the gate of SAPO",
+     "-A sg((4 / tau) q) log p with q = sigmoid(tau (r - 1))",
+     "-A (4 / tau) q",
+     "Trinity-RFT calls it SAPO, but it differentiates the log-prob and not the gate. The weight "
+     "of a token rises with its ratio to 4 / tau and falls to almost 0 with it; at r = 1 it is 2 / "
+     "tau. Where SAPO holds a token back once it has moved far, this pushes it further.",
+     "Trinity-RFT.",
+     {{"SAPO", "https://arxiv.org/abs/2511.20347"}, {}, {}, {}}},
+    {"factor::Ring",
+     "REINFORCE inside a range (REC)",
+     "-A sg(w) log p with w = clip(r, min_ratio, max_ratio) e^(A / temp), and 0 for tokens that "
+     "are "
+     "dropped",
+     "-A w, and 0 for tokens that are dropped",
+     "A token stays while its ratio is between 1 - low and 1 + high. One that has fallen below 1 - "
+     "low_prime stays too where A >= 0, and one above 1 + high_prime where A <= 0: the update "
+     "brings it back. With low_prime = low and high_prime = high it is the clip of PPO, with a "
+     "weight of your choice; by default every token stays with weight 1.",
+     "Trinity-RFT.",
+     {{"REC", "https://arxiv.org/abs/2509.24203"}, {}, {}, {}}},
+    {"factor::Probability",
+     "Cross entropy times the token's probability (DFT, CHORD)",
+     "-sg(p (1 - decay p)) log p",
+     "-p (1 - decay p)",
+     "A token that the policy finds unlikely teaches little, so the data does not pull the policy "
+     "to what it would not say. With decay 1 a certain token teaches little too, and what is "
+     "learned from are the tokens in between. Drawn for old_logp = 0.",
+     "Trinity-RFT.",
+     {{"DFT", "https://arxiv.org/abs/2508.05629"},
+      {"CHORD", "https://arxiv.org/abs/2508.11408"},
+      {},
+      {}}},
     {"map::TrustRegion",
      "Geometric mean of clipped ratios (GMPO)",
      "-A e^(mean over the row of the log ratios, each clipped on one side of [-low, high])",

@@ -53,6 +53,7 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
       Ratio<level::SequenceToken<map::Clamp, statistic::Sum>, Kl<kl::K3, kl::ImportanceWeighted>>{},
       Ratio<level::Token<>, Kls<Kl<kl::K1, kl::ImportanceWeightedK2, Factors<>, Aggregate>,
                                 Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>>>{},
+      Ratio<level::Sequence<>, Kl<kl::K3, kl::ClippedImportanceWeighted>>{},
       with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>>{}));
   presets::for_each_loss([&](const auto& preset) { each(preset.value); });
   each(with_metrics<metrics::Means>(grpo_loss));

@@ -36,8 +36,8 @@ naive_loss::Factor factor_at(int at);
 ///   of four elements, in which addition is ^ and `twice` is multiplication by one of its elements.
 ///   Its columns are the level, the estimator, the rule (level + estimator) and twice the level +
 ///   estimator, which is the surrogate; a fifth surrogate has the rows of the first, and so on. The
-///   fifth estimator and the fifth rule are not in it: they meet the others where these have the
-///   number of the level.
+///   fifth estimator and the rules from the fifth on are not in it: they meet the others where these
+///   have the number of the level.
 constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 #if defined(GDPO_TEST_FULL_PRODUCT)
   return level + surrogate + estimator + rule >= 0;
@@ -97,7 +97,7 @@ Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normalizer* norm
   const auto with = [&](auto number, auto estimator) {
     return run_rule<Index, Level, Surrogate, decltype(number)::value, decltype(estimator), 0,
                     Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted,
-                    ImportanceWeightedK2>(s, data, normalizer);
+                    ImportanceWeightedK2, ClippedImportanceWeighted>(s, data, normalizer);
   };
   switch (s.kl[0].estimator) {
     case naive_loss::Estimator::K1:

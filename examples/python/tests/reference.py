@@ -26,14 +26,22 @@ class Settings:
     statistic: str = "mean"      # from the log ratios of a segment to its own: mean, sum
     level_bounds: Bounds = OFF   # of the log ratio of a segment, in nats
     level_eps: float = 0.0       # added to the number of tokens of a mean
-    surrogate: str = "ratio"     # ratio, reinforce, soft, clipped, positive_reinforce, none
+    surrogate: str = "ratio"     # ratio, reinforce, soft, clipped, positive_reinforce, log_ratio,
+                                 # likelihood, none
     low: float = 0.2
     high: float = 0.2
     delta: float = INF
     dual: float = INF
     tau_pos: float = 1.0
     tau_neg: float = 1.05
-    factor: str = "none"         # detached: none, clipped_ratio, signed_ratio, gamma
+    epsilon: float = 0.3         # of log_ratio
+    floor: float = 0.0           # of likelihood, in nats; 0: off
+    factor: str = "none"         # detached: none, clipped_ratio, signed_ratio, gamma, soft_gate,
+                                 # ring, probability
+    low_prime: float = INF       # of ring, whose range is low and high
+    high_prime: float = INF
+    temp: float = INF
+    decay: float = 0.0           # of probability
     min_ratio: float = 0.0
     max_ratio: float = INF
     positive_min: float = 1.0
@@ -159,7 +167,15 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
 
     reinforce: -A logp. clipped: -A clip(r, 1 - low, 1 + high). positive_reinforce: reinforce where
     A > 0, else ratio. soft: -A sigmoid(tau (r - 1)) 4 / tau, with the tau of the sign of A.
+    log_ratio: -A log r between 1 / (1 + epsilon) and 1 + epsilon, else 0. likelihood: -logp, at
+    least floor.
     """
+    if settings.surrogate == "likelihood":
+        return (-logp).clamp(min=settings.floor if settings.floor > 0 else -INF)
+    if settings.surrogate == "log_ratio":
+        most = 1 + settings.epsilon
+        return torch.where((ratio >= 1 / most) & (ratio <= most), -advantage * ratio.log(),
+                           torch.zeros_like(ratio))
     if settings.surrogate == "none":
         return 0 * logp
     if settings.surrogate == "reinforce":
@@ -175,11 +191,15 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
     return clipped_ratio(settings, ratio, advantage, settings.high, settings.delta)
 
 
-def factor(settings: Settings, log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+def factor(settings: Settings, log_ratio: torch.Tensor, advantage: torch.Tensor,
+           logp: torch.Tensor) -> torch.Tensor:
     """The factor of each token's surrogate, without a gradient.
 
     clipped_ratio: clip(r, min_ratio, max_ratio). signed_ratio: the same with the bounds of the
     advantage's sign. gamma: r^k e^(lambda - lambda r) with the k and lambda of that sign.
+    soft_gate: sigmoid(tau (r - 1)) 4 / tau with the tau of that sign. ring: the clipped ratio times
+    e^(A / temp) for r from 1 - low to 1 + high, to 1 - low_prime where A >= 0, and from
+    1 + high_prime where A <= 0; 0 elsewhere. probability: p (1 - decay p).
     """
     log_ratio = log_ratio.detach()
     ratio = log_ratio.exp()
@@ -189,6 +209,18 @@ def factor(settings: Settings, log_ratio: torch.Tensor, advantage: torch.Tensor)
         return torch.where(advantage > settings.threshold,
                            ratio.clamp(settings.positive_min, settings.positive_max),
                            ratio.clamp(settings.negative_min, settings.negative_max))
+    if settings.factor == "soft_gate":
+        tau = chosen(advantage > 0, settings.tau_pos, settings.tau_neg)
+        return torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    if settings.factor == "ring":
+        stays = (ratio >= 1 - settings.low) & (ratio <= 1 + settings.high)
+        stays |= (advantage >= 0) & (ratio <= 1 - settings.low_prime)
+        stays |= (advantage <= 0) & (ratio >= 1 + settings.high_prime)
+        weight = ratio.clamp(settings.min_ratio, settings.max_ratio)
+        return stays * weight * (advantage / settings.temp).exp()
+    if settings.factor == "probability":
+        p = logp.detach().exp()
+        return p * (1 - settings.decay * p)
     if settings.factor == "gamma":
         k = chosen(advantage < 0, settings.k_neg, settings.k_pos)
         decay = chosen(advantage < 0, settings.lambda_neg, settings.lambda_pos)
@@ -256,12 +288,14 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
         advantage = advantages.double().reshape(-1, 1).expand_as(logp)
     x = log_ratio(settings, mapped(settings, logp - old, advantage), mask, arrays.get("segments"))
     ratio = x.exp()
-    terms = surrogate(settings, ratio, advantage, logp) * factor(settings, x, advantage)
+    terms = surrogate(settings, ratio, advantage, logp) * factor(settings, x, advantage, logp)
     if arrays.get("weights") is not None:
         terms = terms * tokens("weights")
     absolute = terms.abs()
     if settings.beta:
-        other = old if settings.against == "old" else tokens(settings.against + "_logp")
+        other = (old if settings.against == "old" else
+                 torch.zeros_like(logp) if settings.against == "data" else
+                 tokens(settings.against + "_logp"))
         kl = settings.beta * kl_estimate(settings, logp, other)
         if settings.kl.endswith("*"):
             kl = kl * ratio
@@ -316,12 +350,15 @@ _KINDS = {
     "surrogate": {
         "ratio": {"low", "high", "delta", "dual"}, "reinforce": set(),
         "soft": {"tau_pos", "tau_neg"}, "clipped": {"low", "high"},
-        "positive_reinforce": {"low", "dual"}},
+        "positive_reinforce": {"low", "dual"}, "log_ratio": {"epsilon"}, "likelihood": {"floor"}},
     "factor": {
         "none": set(), "clipped_ratio": {"min_ratio", "max_ratio"},
         "signed_ratio": {"positive_min", "positive_max", "negative_min", "negative_max",
                          "threshold"},
-        "gamma": {"k_pos", "lambda_pos", "k_neg", "lambda_neg"}},
+        "gamma": {"k_pos", "lambda_pos", "k_neg", "lambda_neg"},
+        "soft_gate": {"tau_pos", "tau_neg"},
+        "ring": {"low", "high", "low_prime", "high_prime", "min_ratio", "max_ratio", "temp"},
+        "probability": {"decay"}},
     "level.map": {"none": set(), "clamp": {"lo", "hi"}, "trust_region": {"low", "high"}},
 }
 

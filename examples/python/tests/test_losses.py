@@ -33,7 +33,7 @@ CONSTANT_FACTORS = {
     "none": {}, "clipped_ratio": {"min_ratio": 1.1, "max_ratio": 1.1},
     "signed_ratio": {"positive_min": 0.7, "positive_max": 0.7, "negative_min": 0.9,
                      "negative_max": 0.9},
-    "gamma": {"k_pos": 0, "lambda_pos": 0, "k_neg": 0, "lambda_neg": 0}}
+    "gamma": {"k_pos": 0, "lambda_pos": 0, "k_neg": 0, "lambda_neg": 0}, "ring": {}}
 
 
 def needs(settings: Settings) -> dict:
@@ -86,6 +86,14 @@ def test_settings_are_read_from_the_lists():
         level="sequence", map="clamp", map_bounds=(-20.0, 20.0), statistic="sum",
         level_bounds=(math.log(1e-8), 20.0), surrogate="reinforce", factor="gamma", beta=0.0,
         aggregate="token-mean", over="given")
+    assert NAMED["trinity::sppo"] == Settings(
+        surrogate="log_ratio", beta=0.0, aggregate="token-mean", over="tokens", count_eps=1e-8)
+    assert NAMED["trinity::sft_phi"] == Settings(
+        surrogate="likelihood", factor="probability", decay=1.0, beta=0.0, aggregate="token-mean",
+        over="tokens", count_eps=1e-8)
+    assert NAMED["trinity::rec"] == Settings(
+        surrogate="reinforce", factor="ring", low=INF, high=INF, min_ratio=1.0, max_ratio=1.0,
+        beta=0.0, kl="k2", against="old", aggregate="token-mean", over="tokens", count_eps=1e-8)
     assert NAMED["trl::rloo"] == Settings(level="sequence", statistic="sum", beta=0.0)
 
 
@@ -114,18 +122,22 @@ def test_micro_batches_add_up(name):
     assert torch.equal(torch.cat([halves[0][1], halves[1][1]]), whole[1])
 
 
-@pytest.mark.parametrize("name", [n for n in sorted(NAMED) if NAMED[n].level != "sequence_token"])
+@pytest.mark.parametrize("name", [n for n in sorted(NAMED) if NAMED[n].level != "sequence_token"
+                                  and NAMED[n].factor in CONSTANT_FACTORS])
 def test_gradient_is_that_of_the_loss(name):
     """Numerical derivatives agree with the analytic gradient, away from the kinks of clips.
 
     Sequence-token losses are left out: their gradient is by definition not that of their value. So
     are those of detached factors and of KL terms whose gradient is another's, and so these get
-    settings that make the factor a constant, and the KL's own gradient.
+    settings that make the factor a constant, and the KL's own gradient. A factor that no setting
+    makes one is left out too.
     """
     batch = random_batch(5, 3, 6)
     settings = NAMED[name]
     wide = {f"surrogate.{end}": 0.9 for end in ("low", "high")
             if settings.surrogate in WITH_A_CLIP[end]}
+    if settings.surrogate == "log_ratio":
+        wide = {"epsilon": INF}
     gate = {"gate_beta": 0} if settings.gate_beta < INF else {}
     own_kl = {"kl": settings.kl.rstrip("+~")} if settings.kl.endswith(("+", "~")) else {}
     loss = gdpo.PolicyLoss(name, **wide, **gate, **own_kl, **CONSTANT_FACTORS[settings.factor],
@@ -299,6 +311,7 @@ SETTINGS = [
     dict(kl="mse"), dict(kl="k3"), dict(kl="low_var_kl"), dict(kl="k1+"), dict(kl="abs+"),
     dict(kl="k3+"), dict(kl="k2+"), dict(kl="k3*"), dict(kl="k1*"),
     dict(against="old"), dict(against="teacher"), dict(against="rollout"), dict(against="ref"),
+    dict(against="data"), dict(against="data", kl="k2"),
     dict(aggregate="token-mean"), dict(aggregate="token-sum"), dict(aggregate="seq-mean-token-sum"),
     dict(aggregate="seq-mean-token-mean"), dict(aggregate="seq-mean-token-sum-norm"),
     dict(aggregate="seq-mean-token-sum-norm", constant=11), dict(over="tokens"), dict(over="rows"),

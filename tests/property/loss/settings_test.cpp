@@ -114,6 +114,7 @@ void check_kl(const L& loss) {
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Rollout; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Teacher; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Old; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Data; }));
   // Bounds are checked in the value of the KL term. They also reach the gradients of ScoreFunction
   // and Direct, but not that of StraightThroughK2, by design.
   const auto value = [&](const auto& change) {
@@ -139,6 +140,8 @@ void check_parts_of_kl() {
     return run(loss).gradient;
   };
   CHECK(difference(gradient_by(10), gradient_by(1.05)) != "");
+  using Bounded = Loss<Level, Ratio, gdpo::Kl<K3, ClippedImportanceWeighted>>;
+  CHECK(reaches(Bounded{}, [](Bounded& l) { l.kl.gradient.max_weight = 1.05; }));
   using Gate = gdpo::Factors<gdpo::factor::TeacherGate>;
   using L = Loss<Level, Ratio, gdpo::Kl<K3, Direct, Gate, gdpo::Aggregate>>;
   CHECK(reaches(L{}, [](L& l) { l.kl.factor.first.gate_beta = 1; }));
@@ -153,6 +156,8 @@ void check_parts_of_kl() {
   any.kl.gradient = gdpo::KlGradient::ImportanceWeightedK2;
   Any bounded = any;
   bounded.kl.max_weight = 1.05;
+  CHECK(difference(run(any).gradient, run(bounded).gradient) != "");
+  any.kl.gradient = bounded.kl.gradient = gdpo::KlGradient::ClippedImportanceWeighted;
   CHECK(difference(run(any).gradient, run(bounded).gradient) != "");
 }
 template <class L>
@@ -174,6 +179,35 @@ TEST_CASE("every setting of a surrogate reaches loss and gradient, at every leve
   check_surrogate(Loss<gdpo::level::Token<gdpo::map::Clamp>>{});
   check_surrogate(Loss<gdpo::level::Sequence<>>{});
   check_surrogate(Loss<gdpo::level::SequenceToken<>>{});
+}
+
+TEST_CASE("every setting of a log ratio, of a likelihood and of their factors reaches the loss",
+          "[loss][settings]") {
+  using Token = gdpo::level::Token<>;
+  using namespace gdpo::surrogate;
+  namespace factor = gdpo::factor;
+  using Log = Loss<Token, LogRatio>;
+  static_assert(settings<LogRatio>() == 1 && settings<Likelihood>() == 1);
+  CHECK(reaches(Log{}, [](Log& l) { l.surrogate.epsilon = 0.05; }));
+  using Nll = Loss<Token, Likelihood, gdpo::Kl<>, gdpo::Factors<factor::Probability>>;
+  static_assert(settings<factor::Probability>() == 1);
+  CHECK(reaches(Nll{}, [](Nll& l) { l.surrogate.floor = 1; }));
+  CHECK(reaches(Nll{}, [](Nll& l) { l.factor.first.decay = 0.5; }));
+  using Gated = Loss<Token, Reinforce, gdpo::Kl<>, gdpo::Factors<factor::SoftGate>>;
+  static_assert(settings<factor::SoftGate>() == 2);
+  CHECK(reaches(Gated{}, [](Gated& l) { l.factor.first.tau_pos = 2; }));
+  CHECK(reaches(Gated{}, [](Gated& l) { l.factor.first.tau_neg = 2; }));
+  using Rec = Loss<Token, Reinforce, gdpo::Kl<>, gdpo::Factors<factor::Ring>>;
+  static_assert(settings<factor::Ring>() == 7);
+  CHECK(reaches(Rec{}, [](Rec& l) { l.factor.first.low = 0.02; }));
+  CHECK(reaches(Rec{}, [](Rec& l) { l.factor.first.high = 0.02; }));
+  Rec bounded;
+  bounded.factor.first.low = bounded.factor.first.high = 0.02;
+  CHECK(reaches(bounded, [](Rec& l) { l.factor.first.low_prime = 0.03; }));
+  CHECK(reaches(bounded, [](Rec& l) { l.factor.first.high_prime = 0.03; }));
+  CHECK(reaches(Rec{}, [](Rec& l) { l.factor.first.min_ratio = 0.5; }));
+  CHECK(reaches(Rec{}, [](Rec& l) { l.factor.first.max_ratio = 1.05; }));
+  CHECK(reaches(Rec{}, [](Rec& l) { l.factor.first.temp = 2; }));
 }
 
 TEST_CASE("every setting of a level reaches loss and gradient", "[loss][settings]") {
@@ -215,6 +249,8 @@ TEST_CASE("every setting of a KL term reaches the loss, for every estimator and 
     check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ImportanceWeighted>>{});
     check_kl(
         Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ImportanceWeightedK2>>{});
+    check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                  gdpo::Kl<E, ClippedImportanceWeighted>>{});
   };
   rules(K2{}), rules(K3{}), rules(Abs{});
   check_parts_of_kl<gdpo::level::Token<>>();

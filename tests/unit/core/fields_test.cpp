@@ -108,7 +108,7 @@ const char* const eps_at = "std | var | clamp_std | clamp_var | none | std_or_on
 const char* const mode =
     "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum | "
     "group-mean-token-mean";
-const char* const against = "ref | old | teacher | rollout";
+const char* const against = "ref | old | teacher | rollout | data";
 const char* const statistic =
     "token | segment_mean | segment_sum | segment_max | segment_log_mean_exp | sequence_mean | "
     "sequence_sum | sequence_max | sequence_log_mean_exp | group_mean | group_sum | group_max | "
@@ -162,6 +162,18 @@ TEST_CASE("settings: losses", "[fields]") {
   settings(surrogate::PositiveReinforce{},
            {{"low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
             {"dual", "more than 1 (infinity: off)"}});
+  settings(surrogate::LogRatio{}, {{"epsilon", or_infinity}});
+  settings(surrogate::Likelihood{}, {{"floor", or_0}});
+  settings(factor::SoftGate{}, {{"tau_pos", "a finite number that is more than 0"},
+                                {"tau_neg", "a finite number that is more than 0"}});
+  settings(factor::Ring{}, {{"low", "0 to 1 (infinity: off)"},
+                            {"high", or_infinity},
+                            {"low_prime", "0 to 1 (infinity: off)"},
+                            {"high_prime", or_infinity},
+                            {"min_ratio", least_0},
+                            {"max_ratio", more_than_0},
+                            {"temp", more_than_0}});
+  settings(factor::Probability{}, {{"decay", unit}});
   settings(factor::SignedRatio{}, {{"positive_min", least_0},
                                    {"positive_max", more_than_0},
                                    {"negative_min", least_0},
@@ -176,10 +188,17 @@ TEST_CASE("settings: losses", "[fields]") {
                           {"input.hi", number},
                           {"output.lo", number},
                           {"output.hi", number}});
+  settings(Kl<kl::K3, kl::ClippedImportanceWeighted>{}, {{"beta", or_0},
+                                                         {"against", against},
+                                                         {"input.lo", number},
+                                                         {"input.hi", number},
+                                                         {"output.lo", number},
+                                                         {"output.hi", number},
+                                                         {"max_weight", more_than_0}});
   settings(AnyKl{}, {{"estimator", "k1 | abs | k2 | k3 | forward_k1"},
                      {"gradient",
                       "direct | straight_through_k2 | score_function | importance_weighted | "
-                      "importance_weighted_k2"},
+                      "importance_weighted_k2 | clipped_importance_weighted"},
                      {"beta", or_0},
                      {"against", against},
                      {"input.lo", number},

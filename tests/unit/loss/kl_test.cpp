@@ -116,6 +116,30 @@ TEST_CASE("the gradient of k2 under the token's own ratio, which a bound holds",
   CHECK((kl(t).value == 1000 && std::isnan(kl(t).d_logp)));
 }
 
+TEST_CASE("a bounded ratio times the value: beyond the bound the ratio has no gradient", "[kl]") {
+  gdpo::Kl<K3, ClippedImportanceWeighted> kl;
+  kl.gradient.max_weight = 2;
+  for (const double ratio : {0.5, 2.0}) {  // the bound is inside
+    check(kl(token(d, ratio)), ratio * k3, ratio * k3, ratio * d_k3);
+    check(kl.own_ratio(token(d, ratio)), ratio * k3, 0, ratio * d);
+  }
+  check(kl(token(d, 8)), 2 * k3, 0, 2 * d_k3);
+  check(kl.own_ratio(token(d, 8)), 2 * k3, 0, 2 * d_k3);
+  const gdpo::Term<double> unknown = kl(token(d, std::nan("")));
+  CHECK((std::isnan(unknown.value) && std::isnan(unknown.d_logp)));
+  // Without a bound it is the rule with the whole ratio.
+  kl.gradient.max_weight = HUGE_VAL;
+  check(kl(token(d, 8)), 8 * k3, 8 * k3, 8 * d_k3);
+  check(kl.own_ratio(token(d, 8)), 8 * k3, 0, 8 * d);
+}
+
+TEST_CASE("against the data, forward_k1 is the negative log-likelihood", "[kl]") {
+  gdpo::Token<double> t = token(d);
+  t.ref_logp = t.old_logp = t.teacher_logp = t.rollout_logp = std::nan("");  // none is read
+  check(gdpo::Kl<ForwardK1>{1, gdpo::Against::Data}(t), 2, 0, -1);
+  check(gdpo::Kl<K1>{1, gdpo::Against::Data}(t), -2, 0, 1);
+}
+
 TEST_CASE("TeacherGate is the sigmoid of the teacher's lead", "[kl]") {
   const auto gate = [](double gate_beta, double lead) {
     gdpo::Token<double> t{};

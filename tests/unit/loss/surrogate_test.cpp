@@ -3,6 +3,8 @@
 // branch, at the bounds and where branches tie. The numbers are worked out by hand; ratios are
 // powers of two or short binary fractions, so that every result is exact.
 #include <gdpo/loss.hpp>
+#include <gdpo/presets/trinity.hpp>
+#include <vector>
 
 #include "support/catch.hpp"
 
@@ -228,6 +230,144 @@ TEMPLATE_TEST_CASE("UP-GRPO: REINFORCE where A > 0, the clip elsewhere", "[surro
       CHECK((term.low == expected.low && term.dual == expected.dual));
     }
   }
+}
+
+TEMPLATE_TEST_CASE("sPPO: the log ratio inside its range, nothing outside", "[surrogate]", float,
+                   double) {
+  using V = TestType;
+  const gdpo::surrogate::LogRatio log{1};  // the range is [0.5, 2]
+  for (const double a : {2.0, -2.0}) {
+    for (const double r : {0.5, 1.0, 2.0}) {
+      const auto t = token<V>(a, r);
+      const auto term = log(t);
+      CHECK(term.value == -t.advantage * t.log_ratio);
+      CHECK((term.d_log_ratio == -a && term.d_logp == 0));
+      CHECK_FALSE((term.low || term.high || term.outside));
+    }
+    const auto below = log(token<V>(a, 0.25)), above = log(token<V>(a, 4));
+    CHECK((below.value == 0 && below.d_log_ratio == 0 && below.outside));
+    CHECK((above.value == 0 && above.d_log_ratio == 0 && above.outside));
+    CHECK((below.low == (a < 0) && above.high == (a > 0) && !below.high && !above.low));
+  }
+  // Without bounds the log ratio may be infinite; an advantage of 0 has no part in the loss.
+  const gdpo::surrogate::LogRatio free{infinite};
+  gdpo::Token<V> impossible = token<V>(0, 1);
+  impossible.log_ratio = -std::numeric_limits<V>::infinity();
+  CHECK(free(impossible).value == 0);
+  CHECK(gdpo::math::is_nan(log(token<V>(1, std::nan(""))).value));
+  CHECK(gdpo::math::is_nan(log(token<V>(std::nan(""), 1)).value));
+}
+
+TEMPLATE_TEST_CASE("the likelihood reads no advantage, and its floor has no gradient",
+                   "[surrogate]", float, double) {
+  using V = TestType;
+  const double nan = std::nan("");
+  for (const double a : {0.0, 3.0, nan}) {  // log p is -1.5
+    const auto plain = gdpo::surrogate::Likelihood{}(token<V>(a, nan));
+    CHECK((plain.value == 1.5 && plain.d_log_ratio == 0 && plain.d_logp == -1));
+    CHECK_FALSE((plain.low || plain.high || plain.outside));
+    const auto at_floor = gdpo::surrogate::Likelihood{1.5}(token<V>(a, 1));
+    CHECK((at_floor.value == 1.5 && at_floor.d_logp == -1));
+    const auto held = gdpo::surrogate::Likelihood{2}(token<V>(a, 1));
+    CHECK((held.value == 2 && held.d_logp == 0));
+  }
+  gdpo::Token<V> t = token<V>(1, 1);
+  t.logp = V(0.25);  // which rounding may make of 0: without a floor nothing holds it
+  CHECK(gdpo::surrogate::Likelihood{}(t).value == -0.25);
+  CHECK(gdpo::surrogate::Likelihood{}(t).d_logp == -1);
+  t.logp = static_cast<V>(nan);
+  CHECK(gdpo::math::is_nan(gdpo::surrogate::Likelihood{1}(t).value));
+}
+
+TEST_CASE("a loss of the likelihood needs no advantages, and does not see those it is given",
+          "[surrogate]") {
+  const std::vector<double> logp{-1, -2, -0.5, -0.25}, none(2, std::nan(""));
+  gdpo::TokenBatch<double> batch;
+  batch.logp = gdpo::view(logp.data(), 2, 2);
+  const auto loss = gdpo::trinity::sft_loss;
+  const gdpo::LossResult without = loss(batch, gdpo::count(batch));
+  CHECK(without.loss == Approx(3.75 / (4 + 1e-8)).epsilon(1e-15));
+  CHECK(without.metrics.surrogate.mean() == 3.75 / 4);
+  batch.advantages = gdpo::view(none);
+  std::vector<double> gradient(4);
+  const gdpo::LossResult with = loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), 2, 2));
+  CHECK(with.loss == without.loss);
+  CHECK(with.metrics.non_finite.advantages.count > 0);
+  for (const double g : gradient) CHECK(g == -1 / (4 + 1e-8));
+}
+
+TEMPLATE_TEST_CASE("Trinity-RFT's SAPO: the gate as a weight", "[factor]", float, double) {
+  using V = TestType;
+  const gdpo::factor::SoftGate gate{2, 4};
+  const gdpo::surrogate::Soft sapo{2, 4};
+  CHECK(gate(token<V>(3, 1)) == 1);  // 2 / tau
+  CHECK(gate(token<V>(-3, 1)) == 0.5);
+  CHECK(gate(token<V>(0, 1)) == 0.5);
+  for (const double a : {1.0, -1.0}) {
+    for (const double r : {0.25, 1.0, 3.0}) {  // the value of SAPO is -A times it
+      const auto t = token<V>(a, r);
+      CHECK(static_cast<double>(gate(t)) ==
+            Approx(-a * static_cast<double>(sapo(t).value)).epsilon(4e-7));
+    }
+  }
+  CHECK(gate(token<V>(3, static_cast<double>(gdpo::math::exp_parts(V(1e4)).exp))) == 2);
+  CHECK(gate(token<V>(3, std::nan(""))) == 1);
+}
+
+TEMPLATE_TEST_CASE("REC: which tokens stay, by clip_mode", "[factor]", float, double) {
+  using V = TestType;
+  const auto stays = [](const gdpo::factor::Ring& ring, double a, double r) {
+    const V weight = ring(token<V>(a, r));
+    gdpo::Term<V> term{};
+    ring.clips(token<V>(a, r), term);
+    CHECK(term.outside == (weight == 0));
+    CHECK(term.low == (weight == 0 && a < 0 && r < 1));
+    CHECK(term.high == (weight == 0 && a > 0 && r > 1));
+    CHECK((weight == 0 || weight == 1));
+    return weight == 1;
+  };
+  const double off = infinite;
+  const gdpo::factor::Ring none, two_side{0.5, 1}, one_side{0.5, 1, 0.5, 1},
+      ring{0.25, 0.5, 0.5, 1};
+  for (const double a : {2.0, 0.0, -2.0}) {
+    for (const double r : {0.0, 0.25, 0.5, 1.0, 2.0, 4.0}) {
+      INFO("A " << a << ", ratio " << r);
+      CHECK(stays(none, a, r));
+      CHECK(stays(two_side, a, r) == (r >= 0.5 && r <= 2));
+      CHECK(stays(one_side, a, r) == ((a >= 0 && r <= 2) || (a <= 0 && r >= 0.5)));
+      CHECK(stays(ring, a, r) ==
+            ((r >= 0.75 && r <= 1.5) || (a >= 0 && r <= 0.5) || (a <= 0 && r >= 2)));
+    }
+  }
+  // The weight of a token that stays.
+  const gdpo::factor::Ring weighed{0.5, 1, off, off, 0, off};
+  for (const double r : {0.5, 1.0, 2.0}) CHECK(weighed(token<V>(1, r)) == static_cast<V>(r));
+  CHECK(weighed(token<V>(1, 4)) == 0);
+  gdpo::factor::Ring by_advantage;
+  by_advantage.temp = 2;
+  for (const double a : {-1.0, 0.0, 3.0})
+    CHECK(static_cast<double>(by_advantage(token<V>(a, 8))) ==
+          Approx(std::exp(a / 2)).epsilon(4e-7));
+  CHECK(ring(token<V>(1, std::nan(""))) == 1);
+}
+
+TEMPLATE_TEST_CASE("the probability as a weight", "[factor]", float, double) {
+  using V = TestType;
+  const auto at = [](double decay, double logp) {
+    gdpo::Token<V> t{};
+    t.logp = static_cast<V>(logp);
+    return static_cast<double>(gdpo::factor::Probability{decay}(t));
+  };
+  for (const double logp : {-30.0, -2.0, -0.5, -0x1p-20}) {
+    const double p = std::exp(logp);
+    CHECK(at(0, logp) == Approx(p).epsilon(4e-7));
+    CHECK(at(0.5, logp) == Approx(p * (1 - p / 2)).epsilon(4e-7));
+    // Also near p = 1, where 1 - p would cancel.
+    CHECK(at(1, logp) == Approx(-p * std::expm1(logp)).epsilon(4e-7));
+  }
+  CHECK((at(0, 0) == 1 && at(1, 0) == 0));
+  CHECK((at(0, -infinite) == 0 && at(1, -infinite) == 0));
+  CHECK(at(1, std::nan("")) == 1);
 }
 
 TEMPLATE_TEST_CASE("TOPR: weight 1 where A > 0, the ratio at most 1 elsewhere", "[factor]", float,

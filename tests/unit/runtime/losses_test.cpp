@@ -293,6 +293,8 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
     pair(e, gdpo::KlGradient::ScoreFunction, Kl<E, gdpo::kl::ScoreFunction>{});
     pair(e, gdpo::KlGradient::ImportanceWeighted, Kl<E, gdpo::kl::ImportanceWeighted>{});
     pair(e, gdpo::KlGradient::ImportanceWeightedK2, Kl<E, gdpo::kl::ImportanceWeightedK2>{});
+    pair(e, gdpo::KlGradient::ClippedImportanceWeighted,
+         Kl<E, gdpo::kl::ClippedImportanceWeighted>{});
   };
   gradients(gdpo::KlEstimator::K1, gdpo::kl::K1{});
   gradients(gdpo::KlEstimator::Abs, gdpo::kl::Abs{});
