@@ -98,6 +98,7 @@ TEST_CASE("corrections by name set what their trainers do", "[presets][prepass]"
       {"prime_rl::dppo_mask",
        "estimator=probability_gain pair=drift when=outward min=-0.2 max=0.2"},
       {"prime_rl::ipo_mask", "estimator=binary_total_variation pair=drift max=0.1"},
+      {"prime_rl::ref_kl_mask", "estimator=probability_gain pair=drift min=-0.2"},
       {"open_instruct::rho_tv",
        "importance.clamp.lo=-10 importance.clamp.hi=10 importance.clip.hi=2 "
        "gate.estimator=ratio_deviation gate.statistic=sequence_mean gate.when=outward gate.max=0.1 "
