@@ -250,12 +250,12 @@ struct PositiveReinforce {
 ///     0           elsewhere, without a gradient
 ///
 /// The derivative by log r is -A wherever the token is in the range, so neither a small nor a large
-/// ratio weighs a token; outside it counts no more, whatever the sign of A. The range is the same on
-/// both sides of log r = 0. Its value jumps to 0 at the bounds, which the gradient does not see.
+/// ratio weighs a token; outside it counts no more, whatever the sign of A. The range is the same
+/// on both sides of log r = 0. Its value jumps to 0 at the bounds, which the gradient does not see.
 /// Trinity-RFT: sPPOPolicyLossFn.
 ///
-/// A ratio on a bound is inside. A NaN ratio or advantage shows in the value. Clip metrics: as those
-/// of `Clipped`.
+/// A ratio on a bound is inside. A NaN ratio or advantage shows in the value. Clip metrics count a
+/// token outside as with `Clipped`.
 struct LogRatio {
   /// The range of r is 1 / (1 + epsilon) to 1 + epsilon. At least 0; infinity: every ratio.
   double epsilon = 0.3;

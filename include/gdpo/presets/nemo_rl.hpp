@@ -86,10 +86,10 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<kl::K3, kl:
 /// ratio_clip_max, 0.2 both.
 inline constexpr CispoLoss<level::Token<>, Kl<kl::K3, kl::ScoreFunction>> cispo_loss{
     {}, {}, score_kl, aggregate::token_mean(), {{1 - 0.2, 1 + 0.2}, {}}};
-/// positive_example_nll_weight of ClippedPGLossFn (VAPO, arXiv 2504.05118): -log p of the rows with a
-/// reward above 0, which NeMo-RL adds to its loss. Call it with the mask of these rows and the count
-/// of their tokens in the micro-batch, with aggregate.scale = positive_example_nll_weight, and add
-/// up losses and gradients. It needs no advantages.
+/// positive_example_nll_weight of ClippedPGLossFn (VAPO, arXiv 2504.05118): -log p of the rows with
+/// a reward above 0, which NeMo-RL adds to its loss. Call it with the mask of these rows and the
+/// count of their tokens in the micro-batch, with aggregate.scale = positive_example_nll_weight,
+/// and add up losses and gradients. It needs no advantages.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Likelihood> positive_nll_loss{
     {}, {}, {0.0}, {Aggregate::Mode::TokenMean, Over::Tokens, 1e-8}};
 

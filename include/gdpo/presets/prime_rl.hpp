@@ -18,15 +18,15 @@ inline constexpr const char* version = "prime_rl 559b447";
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K2>> policy_loss{
     {}, {1, math::infinity}, {2e-3, Against::Rollout}, aggregate::token_mean(Over::Given)};
 /// ce_weights: -w log p of the tokens where they are not 0, divided by ce_scale. It is a part of
-/// compute_loss with a mask of its own, prompts included: call it with that mask, with ce_weights as
-/// TokenBatch::weights and Normalizer::given = ce_scale, and add up losses and gradients. It needs
-/// no advantages.
+/// compute_loss with another mask, prompts included: call it with that mask, with ce_weights
+/// as TokenBatch::weights and Normalizer::given = ce_scale, and add up losses and gradients. It
+/// needs no advantages.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Likelihood> cross_entropy_loss{
     {}, {}, {0.0}, aggregate::token_mean(Over::Given)};
-/// ref_kl_weights: a part like policy_loss, which brings the policy to the reference. Its advantages
-/// are those of tokens, ref_logp - logp taken as numbers. The mask is where ref_kl_weights are not 0,
-/// they are TokenBatch::weights and kl_weights, Normalizer::given is ref_kl_scale, and the pre-pass
-/// `ref_kl_mask` drops tokens.
+/// ref_kl_weights: a part like policy_loss, which brings the policy to the reference. Its
+/// token_advantages are ref_logp - logp, taken as numbers. The mask is where
+/// ref_kl_weights are not 0, they are TokenBatch::weights and kl_weights, Normalizer::given is
+/// ref_kl_scale, and the pre-pass `ref_kl_mask` drops tokens.
 inline constexpr auto ref_kl_loss = policy_loss;
 /// default_loss_fn (DPPO, arXiv 2602.04879): drops the tokens whose probability has moved away from
 /// the sampler's by more than 0.2 (dppo_mask_low, dppo_mask_high) in the direction of their
@@ -41,8 +41,8 @@ inline constexpr prepass::Gate ipo_mask = [] {
   pass.pair = prepass::Pair::Drift;
   return pass;
 }();
-/// ref_kl_weights: drops the tokens whose probability is more than 0.2 below the sampler's, whatever
-/// their advantage.
+/// ref_kl_weights: drops the tokens whose probability is more than 0.2 below the sampler's,
+/// whatever their advantage.
 inline constexpr prepass::Gate ref_kl_mask = [] {
   prepass::Gate pass = presets::gate(prepass::Estimator::ProbabilityGain, prepass::Statistic::Token,
                                      -0.2, math::infinity);

@@ -29,8 +29,8 @@ template <class Factor>
 using ReinforceLoss =
     PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<>, Aggregate, Factors<Factor>>;
 /// PPOPolicyLossFn: the log ratio clamped to +-20, clip 0.2, dual clip 3, and "token-mean".
-/// enable_sequence_masking is the pre-pass `sequence_masking`. For fallback_to_policy_gradient leave
-/// old_logp out: the ratio is then 1, with its gradient.
+/// enable_sequence_masking is the pre-pass `sequence_masking`. For fallback_to_policy_gradient
+/// leave old_logp out: the ratio is then 1, with its gradient.
 inline constexpr PolicyLoss<level::Token<map::Clamp>> ppo_loss{
     {{-20, 20}}, {0.2, 0.2, math::infinity, 3}, {0.0}, detail::token_mean};
 /// GSPOLossFn: GSPO-token, clip 3e-4 below and 4e-4 above, and "seq-mean-token-mean".
@@ -43,14 +43,14 @@ inline constexpr CispoLoss<> cispo_loss{
 /// SAPOPolicyLossFn: -sg(gate) A log p with the gate of SAPO, tau_pos 1 and tau_neg 1.05, and
 /// "token-mean". It is another loss than SAPO (factor::SoftGate).
 inline constexpr ReinforceLoss<factor::SoftGate> sapo_loss{{}, {}, {0.0}, detail::token_mean};
-/// TOPRPolicyLossFn: -sg(w) A log p, where w is 1 if A > advantage_threshold (0), and else the ratio,
-/// at most 1; "token-mean".
+/// TOPRPolicyLossFn: -sg(w) A log p, where w is 1 if A > advantage_threshold (0), and else the
+/// ratio, at most 1; "token-mean".
 inline constexpr ReinforceLoss<factor::SignedRatio> topr_loss{{}, {}, {0.0}, detail::token_mean};
 /// ImportanceSamplingLossFn: -A r with the log ratio clamped to +-20, without a clip; "token-mean".
 inline constexpr PolicyLoss<level::Token<map::Clamp>> importance_sampling_loss{
     {{-20, 20}}, {math::infinity, math::infinity}, {0.0}, detail::token_mean};
-/// sPPOPolicyLossFn: -A log r where r is within 1 / (1 + epsilon) and 1 + epsilon, with epsilon 0.3;
-/// "token-mean".
+/// sPPOPolicyLossFn: -A log r where r is within 1 / (1 + epsilon) and 1 + epsilon, with epsilon
+/// 0.3; "token-mean".
 inline constexpr PolicyLoss<level::Token<>, surrogate::LogRatio> sppo_loss{
     {}, {}, {0.0}, detail::token_mean};
 /// OPMDPolicyLossFn: -A log p / (1 + tau) with tau 1, and "token-mean". aggregate.scale is
@@ -64,7 +64,7 @@ inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce> opmd_loss{
 ///     k2           kl.beta = 2 c, because K2 is half the square
 ///     forward-kl   kl.estimator = ForwardK1, kl.against = Against::Data, kl.beta = c
 ///
-/// clip_mode "gspo-one-side" and weight "gspo_importance_sampling" are those of the row's ratio:
+/// clip_mode "gspo-one-side" and weight "gspo_importance_sampling" look at the ratio of the row:
 /// with_level(rec_loss, gspo_loss.level) with the aggregate of gspo_loss.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Reinforce, Kl<kl::K2>, Aggregate,
                             Factors<factor::Ring>>
@@ -85,16 +85,16 @@ inline constexpr WeighedLikelihoodLoss sft_phi_loss{{}, {}, {0.0}, detail::token
 /// MIXCHORDPolicyLossFn is the same with sft_phi_loss, unless enable_phi_function is off, and with
 /// the mu of the step (chord_mu).
 ///
-/// The weight of a part goes into aggregate.scale: `share`, which is 1 - mu or mu, times the rows of
-/// the part in the micro-batch, times `micro_batches` / `train_batch_size`. The latter is
-/// train_batch_size_usual or _expert, the rows of the part in the step. `micro_batches` are those of
-/// the step; with use_dynamic_bsz, the rows of the step over those of the micro-batch.
+/// The weight of a part goes into aggregate.scale: `share`, which is 1 - mu or mu, times the rows
+/// of the part in the micro-batch, times `micro_batches` / `train_batch_size`. The latter is
+/// train_batch_size_usual or _expert, the rows of the part in the step. `micro_batches` are those
+/// of the step; with use_dynamic_bsz, the rows of the step over those of the micro-batch.
 constexpr double mix_scale(double share, double rows, double micro_batches,
                            double train_batch_size) {
   return share * rows * micro_batches / train_batch_size;
 }
-/// The mu of MIXCHORDPolicyLossFn: linear from 0 to `peak` over the first `warmup` steps, then half a
-/// cosine down to `valley` over `decay` steps, where it stays. It is 0 in step 0 of a warm-up.
+/// The mu of MIXCHORDPolicyLossFn: linear from 0 to `peak` over the first `warmup` steps, then half
+/// a cosine down to `valley` over `decay` steps, where it stays. It is 0 in step 0 of a warm-up.
 inline double chord_mu(double step, double warmup, double decay, double peak, double valley) {
   if (step < warmup) return step / warmup * peak;
   if (step >= warmup + decay) return valley;
@@ -110,8 +110,8 @@ inline double chord_mu(double step, double warmup, double decay, double peak, do
 inline constexpr Kl<kl::K3> k3_kl{0.001};
 /// LowVarKLFn, kl_fn="low_var_kl": K3 with its input clamped to +-20 and its value to +-10.
 inline constexpr Kl<kl::K3> low_var_kl{0.001, Against::Ref, {-20, 20}, {-10, 10}};
-/// CorrectedK3Fn, kl_fn="corrected_k3": K3 times the ratio to old_logp, at most 2, with the gradient
-/// of both.
+/// CorrectedK3Fn, kl_fn="corrected_k3": K3 times the ratio to old_logp, at most 2, with the
+/// gradient of both.
 inline constexpr Kl<kl::K3, kl::ClippedImportanceWeighted> corrected_k3_kl{
     0.001, Against::Ref, {}, {}, {2}};
 
