@@ -82,8 +82,8 @@
 ///
 ///     array                 shape     without it
 ///     logp                  tokens    required
-///     advantages            (B)       required, unless token_advantages are there, or the loss has
-///                                     no surrogate (surrogate::None)
+///     advantages            (B)       required, unless token_advantages are there, or the surrogate
+///                                     reads none (surrogate::None, surrogate::Likelihood)
 ///     token_advantages      tokens    required, unless advantages are there; not both
 ///     old_logp              tokens    on-policy: the ratio is 1
 ///     ref_logp              tokens    required by a KL term against it whose beta is not 0

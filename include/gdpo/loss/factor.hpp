@@ -356,7 +356,8 @@ struct Ring {
   double high_prime = math::infinity;
   double min_ratio = 1;  ///< Lower bound of the ratio in the weight, at least 0.
   double max_ratio = 1;  ///< Upper bound there, more than 0 and at least min_ratio.
-  /// The weight has the factor e^(A / temp). More than 0; infinity: it has not.
+  /// The weight has the factor e^(A / temp). At least 0.01, because below that it is beyond all
+  /// numbers for advantages of order 1; infinity: it has not.
   double temp = math::infinity;
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
@@ -370,7 +371,7 @@ struct Ring {
     field("min_ratio", s.min_ratio, at_least(0), "lower bound of the detached ratio");
     field("max_ratio", s.max_ratio, more_than(0).or_infinity(),
           "upper bound of the detached ratio");
-    field("temp", s.temp, more_than(0).or_infinity(), "the weight has the factor e^(A / temp)");
+    field("temp", s.temp, at_least(0.01).or_infinity(), "the weight has the factor e^(A / temp)");
   }
   /// Throws invalid_input unless min_ratio is at most max_ratio.
   void check_together(const char* function, const detail::FieldPath& path) const {
@@ -404,12 +405,14 @@ struct Ring {
   GDPO_INLINE Dropped<mask_t<V>> dropped(const Token<V>& t) const {
     using math::both, math::constant, math::either;
     const V zero = constant<V>(0.0);
+    const mask_t<V> negative = t.advantage < zero;
+    const mask_t<V> positive = t.advantage > zero;
     const mask_t<V> below = t.ratio < constant<V>(1.0 - low);
     const mask_t<V> above = t.ratio > constant<V>(1.0 + high);
-    const mask_t<V> from_below = either(t.advantage<zero, t.ratio> constant<V>(1.0 - low_prime));
-    const mask_t<V> from_above =
-        either(t.advantage > zero, t.ratio < constant<V>(1.0 + high_prime));
-    return {both(below, from_below), both(above, from_above)};
+    const mask_t<V> not_far_below = t.ratio > constant<V>(1.0 - low_prime);
+    const mask_t<V> not_far_above = t.ratio < constant<V>(1.0 + high_prime);
+    return {both(below, either(negative, not_far_below)),
+            both(above, either(positive, not_far_above))};
   }
 };
 

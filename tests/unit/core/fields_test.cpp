@@ -172,7 +172,7 @@ TEST_CASE("settings: losses", "[fields]") {
                             {"high_prime", or_infinity},
                             {"min_ratio", least_0},
                             {"max_ratio", more_than_0},
-                            {"temp", more_than_0}});
+                            {"temp", "at least 0.01 (infinity: off)"}});
   settings(factor::Probability{}, {{"decay", unit}});
   settings(factor::SignedRatio{}, {{"positive_min", least_0},
                                    {"positive_max", more_than_0},
