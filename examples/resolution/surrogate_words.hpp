@@ -165,7 +165,7 @@ inline constexpr SurrogateWords surrogate_words[] = {
      "Trinity-RFT.",
      {{"REC", "https://arxiv.org/abs/2509.24203"}, {}, {}, {}}},
     {"factor::Probability",
-     "Cross entropy times the token's probability (DFT, CHORD)",
+     "Cross entropy times the probability (DFT, CHORD)",
      "-sg(p (1 - decay p)) log p",
      "-p (1 - decay p)",
      "A token that the policy finds unlikely teaches little, so the data does not pull the policy "
