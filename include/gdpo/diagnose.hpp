@@ -20,8 +20,9 @@
 ///     kl_zero           the KL term is exactly 0, but not in the first step      any
 ///     no_effect         a KL term that is not 0 adds nothing to the loss of any  any
 ///                       token; in a whole step the surrogate is 0 although
-///                       advantages are not, all weights of a correction are 1,
-///                       or rollout_logp is old_logp everywhere
+///                       advantages are not and ratios are off 1, all weights of
+///                       a correction are 1, or rollout_logp is old_logp
+///                       everywhere
 ///     all_truncated     this share of completions has reached the length limit   all
 ///     entropy_collapse  the mean entropy of a token, in nats, is too low; or     under 0.05
 ///                       its share of that of the run's first step                under 6 %

@@ -173,6 +173,10 @@ bool clips_from_above_alone(const std::string& name) {
 }
 /// Whether a loss has no bound of the ratio.
 bool clips_nothing(const std::string& name) {
+  if (knows_setting(name, "surrogate.epsilon"))
+    return has_setting(name, "surrogate.epsilon", "inf");
+  if (knows_setting(name, "factor.low_prime"))
+    return has_setting(name, "factor.low", "inf") && has_setting(name, "factor.high", "inf");
   const bool bounded_factor =
       !has_setting(name, "factor.max_ratio", "inf") && knows_setting(name, "factor.max_ratio");
   if (!knows_setting(name, "surrogate.low")) return !bounded_factor;
@@ -180,8 +184,10 @@ bool clips_nothing(const std::string& name) {
       !has_setting(name, "surrogate.low", "inf") && !has_setting(name, "surrogate.low", "1");
   return !from_below && has_setting(name, "surrogate.high", "inf");
 }
-/// Whether the KL term of a loss is against the old policy, as that of KL-Cov.
-bool is_against_old(const std::string& name) { return has_setting(name, "kl.against", "old"); }
+/// Whether the KL term of a loss is on and against the old policy, as that of KL-Cov.
+bool is_against_old(const std::string& name) {
+  return has_kl(name) && has_setting(name, "kl.against", "old");
+}
 /// Whether it is against the reference policy.
 bool is_against_ref(const std::string& name) { return has_setting(name, "kl.against", "ref"); }
 

@@ -42,7 +42,8 @@ TEST_CASE("settings of a loss: numbers, words, flags", "[runtime]") {
         "the ratio is clipped to at most 1 + high");
   check(find(dapo, "surrogate.dual"), "number", "inf", "more than 1 (infinity: off)",
         "where A < 0, the loss is at most -A dual");
-  check(find(dapo, "kl.against"), "ref | old | teacher | rollout", "ref", "", "the other policy");
+  check(find(dapo, "kl.against"), "ref | old | teacher | rollout | data", "ref", "",
+        "the other policy");
   check(find(dapo, "aggregate.padded_width"), "true or false", "false", "",
         "with constant 0, the padded width divides");
   const auto cispo = runtime::settings(runtime::loss("verl::cispo"));
