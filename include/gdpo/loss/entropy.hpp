@@ -93,7 +93,7 @@ template <class Loss>
 constexpr bool has_entropy_v<Loss, std::void_t<decltype(std::declval<const Loss&>().entropy)>> =
     true;
 template <class Loss>
-GDPO_INLINE EntropyBonus entropy_of(const Loss& loss) {
+GDPO_INLINE constexpr EntropyBonus entropy_of(const Loss& loss) {
   if constexpr (has_entropy_v<Loss>) {
     return loss.entropy;
   } else {
