@@ -1,20 +1,10 @@
-"""verl's rollout correction: its options as lines of `gdpo.prepare`, and what it logs with them."""
-import math
-import re
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+"""verl's rollout correction: its options computed by `gdpo.prepare`, and what it logs with them."""
+from typing import Dict, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from .. import mismatch, prepare
-from .._prepare import reaches
-
-# verl's rollout_is: the statistic of the log ratio, and what a mean of such weights is a mean of.
-_WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
-# verl's rollout_rs is one of these, "_", and one of k1, k2, k3, of which seq_max has no k1.
-_REJECTIONS = {"token": "token", "seq_sum": "sequence_sum", "seq_max": "sequence_max",
-               "seq_mean": "sequence_mean"}
-_CLAMP = "clamp.lo=-20 clamp.hi=20"  # of log ratios, in nats
-_ESTIMATORS = ("k1", "k2", "k3")
+from ..configs._verl_correction import bounds, names_in, rejection_lines, weight_lines
 
 
 class Correction(NamedTuple):
@@ -56,14 +46,14 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
               "mask": response_mask}
     weights, raw, mean, of = None, None, None, "tokens"
     if rollout_is is not None and rollout_is_threshold is not None:
-        lines, of = _weight_lines(rollout_is, rollout_is_threshold)
+        lines, of = weight_lines(rollout_is, rollout_is_threshold)
         prepared = prepare(lines, **arrays)
         weights = raw = _at_tokens(prepared.weights, prepared.mask)  # also what lines take out
         if rollout_is_batch_normalize:
             mean = _mean_weight(raw, response_mask, of)
             weights = _normalized(raw, mean, response_mask, of)
     kept = {name: prepare([f"{line} reach=mask"], **arrays).mask != 0
-            for name, line in _rejection_lines(rollout_rs, rollout_rs_threshold).items()}
+            for name, line in rejection_lines(rollout_rs, rollout_rs_threshold).items()}
     mask = response_mask.clone()
     for keeps in kept.values():
         mask = torch.where(keeps, mask, torch.zeros_like(mask))
@@ -76,96 +66,7 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
 
 def is_ours(*options: Union[str, Sequence[str], None]) -> bool:
     """Whether one of the values of rollout_is and rollout_rs begins with "gdpo:"."""
-    return any(name.startswith("gdpo:") for option in options for name in _names(option))
-
-
-def _names(option: Union[str, Sequence[str], None]) -> List[str]:
-    """The names in an option: one, several with commas between, or a list of such."""
-    listed = [option] if isinstance(option, str) else list(option or ())
-    # A comma before a number stands between two ends, as in "clamp=-20,20".
-    return [name.strip() for names in listed
-            for name in re.split(r",(?!\s*[-+]?(?:[\d.]|inf\b))", names) if name.strip()]
-
-
-def _plain(name: str) -> str:
-    return name[len("gdpo:"):].strip() if name.startswith("gdpo:") else name
-
-
-def _weight_lines(name: str, threshold: Union[str, float]) -> Tuple[List[str], str]:
-    """The lines for a rollout_is, and what a mean of the weights is a mean of."""
-    name = _plain(name)
-    if name not in _WEIGHTS:
-        if " " in name or "::" in name or name == "importance":
-            _refuse_level("rollout_is", name)
-            return [name], "tokens"
-        raise ValueError(f"gdpo.integrations.verl: rollout_is: given {name!r}; needed: one of "
-                         f"{', '.join(_WEIGHTS)}, or a line of gdpo.prepare")
-    statistic, of = _WEIGHTS[name]
-    low, high = _bounds("rollout_is_threshold", threshold)
-    weight = f"importance statistic={statistic} {_CLAMP}"
-    if low is None:
-        return [f"{weight} clip.hi={high!r}"], of
-    return [weight, f"gate statistic={statistic} min={low!r} max={high!r}"], of
-
-
-def _rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[str, float, None]
-                     ) -> Dict[str, str]:
-    """The lines for a rollout_rs, by the names in it."""
-    names = list(dict.fromkeys(_plain(name) for name in _names(option)))
-    of_verl = [name for name in names if " " not in name and "::" not in name]
-    for name in names:
-        if name not in of_verl:
-            _refuse_level("rollout_rs", name)
-    given = [part.strip() for part in str("" if threshold is None else threshold).split(",")
-             if part.strip()]
-    if of_verl and len(given) not in (1, len(of_verl)):
-        raise ValueError(f"gdpo.integrations.verl: rollout_rs_threshold: given {threshold!r}; "
-                         f"needed: one number, or one for each of {', '.join(of_verl)}")
-    given = dict(zip(of_verl, given * len(of_verl) if len(given) == 1 else given))
-    return {name: _rejection(name, given[name]) if name in given else name for name in names}
-
-
-def _refuse_level(option: str, line: str) -> None:
-    """Raises ValueError for a line whose weights would be part of a ratio."""
-    if reaches("level", (line,)):
-        raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line "
-                         "without reach=level, because verl's weights multiply the loss, and its "
-                         "rejections are a mask")
-
-
-def _rejection(name: str, threshold: str) -> str:
-    """The line for one of verl's rejections."""
-    of, _, estimator = name.rpartition("_")
-    if of not in _REJECTIONS or estimator not in _ESTIMATORS or name == "seq_max_k1":
-        known = [f"{of}_{k}" for of in _REJECTIONS for k in _ESTIMATORS]
-        raise ValueError(f"gdpo.integrations.verl: rollout_rs: given {name!r}; needed: some of "
-                         f"{', '.join(k for k in known if k != 'seq_max_k1')}, or a line of "
-                         "gdpo.prepare")
-    low, high = _bounds("rollout_rs_threshold", threshold)
-    if estimator == "k1":
-        low = 1 / high if low is None else low
-        bounds = f"min={math.log(low)!r} max={math.log(high)!r}"
-    elif low is None:
-        bounds = f"max={high!r}"
-    else:
-        raise ValueError(f"gdpo.integrations.verl: rollout_rs_threshold: given {threshold!r}; "
-                         f"needed: one number, the largest {estimator}, for {name}")
-    return f"gate estimator={estimator} statistic={_REJECTIONS[of]} {bounds} {_CLAMP}"
-
-
-def _bounds(option: str, threshold: Union[str, float]) -> Tuple[Optional[float], float]:
-    """The bounds of "LOW_HIGH", or none and HIGH."""
-    try:
-        if isinstance(threshold, bool):
-            raise ValueError
-        low, _, high = str(threshold).rpartition("_")
-        bounds = float(low) if low else None, float(high)
-    except ValueError:
-        bounds = None, math.nan
-    if not (0 < (bounds[1] if bounds[0] is None else bounds[0]) <= bounds[1]):
-        raise ValueError(f"gdpo.integrations.verl: {option}: given {threshold!r}; needed: a number "
-                         "above 0, or two as LOW_HIGH")
-    return bounds
+    return any(name.startswith("gdpo:") for option in options for name in names_in(option))
 
 
 def _at_tokens(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -206,7 +107,7 @@ def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def _report(raw: Optional[torch.Tensor], mean: Optional[float], arrays: Dict[str, torch.Tensor],
             of: str, threshold: Union[str, float, None]) -> Dict[str, float]:
     """The report of the library under verl's keys, of the weights before they are normalized."""
-    low, high = _bounds("rollout_is_threshold", 2.0 if raw is None else threshold)
+    low, high = bounds("rollout_is_threshold", 2.0 if raw is None else threshold)
     low = min(1 / high, high) if low is None else low
     keys = "verl_sequence" if of == "rows" else "verl"
     log = mismatch(keys=keys, weights=raw, token_low=low, token_high=high, row_low=low,

@@ -20,6 +20,8 @@ import torch
 from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
 from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo, value_of
 from .._settings import keywords, line, said
+from ..configs._ms_swift_loss import (BY_FUTURE, OVER_GROUPS, estimator_of, future_lines,
+                                      loss_settings, no_loss_because)
 from ._constraints import Constraints
 from ._known import knows
 
@@ -48,30 +50,6 @@ _FOR_LOSS = {
     "_compute_off_policy_sequence_mask": "self per_token_logps old_policy_per_token_logps "
                                          "completion_mask advantages",
 }
-
-# The estimator for advantage_estimator and scale_rewards. In ms-swift "gdpo" replaces the
-# estimators grpo and rloo, and means no scaling to reinforce_plus_plus.
-_ESTIMATORS = {
-    ("grpo", "group"): "ms_swift::grpo",
-    ("grpo", "none"): "ms_swift::grpo_no_scale",
-    ("grpo", "batch"): "ms_swift::grpo_batch_scale",
-    ("grpo", "gdpo"): "ms_swift::gdpo",
-    ("rloo", "none"): "ms_swift::rloo",
-    ("rloo", "group"): "ms_swift::rloo_group_scale",
-    ("rloo", "batch"): "ms_swift::rloo_batch_scale",
-    ("rloo", "gdpo"): "ms_swift::gdpo",
-    ("reinforce_plus_plus", "batch"): "ms_swift::reinforce_plus_plus",
-    ("reinforce_plus_plus", "group"): "ms_swift::reinforce_plus_plus_group_scale",
-    ("reinforce_plus_plus", "none"): "ms_swift::reinforce_plus_plus_no_scale",
-    ("reinforce_plus_plus", "gdpo"): "ms_swift::reinforce_plus_plus_no_scale",
-}
-_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo")
-
-# The loss type that is a loss over groups, and no PolicyLoss.
-_OVER_GROUPS = "real"
-
-# The loss type whose surrogate is weighed by how the policy has moved on the tokens that follow.
-_BY_FUTURE = "fipo"
 
 # What the log shows of a loss under gdpo/, with the name that it has in gdpo.Metrics.
 _EXTRA = {"policy_loss": "policy_loss", "kl_loss": "kl_loss", "ratio/mean": "ratio",
@@ -255,7 +233,7 @@ class PluggedIn:
         weights, entropy_metrics = _entropy_of(self, logp.detach(), entropies, mask)
         if self.overlong_filter:
             mask = mask & ~grpo_batch.truncated_mask.bool().unsqueeze(-1)
-        by_future = self._gdpo_choices.loss is None and self.loss_type == _BY_FUTURE
+        by_future = self._gdpo_choices.loss is None and self.loss_type == BY_FUTURE
         of_tokens = {}
         if by_future:
             of_tokens = _future_of(self, logp.detach(), old_logp, mask, grpo_batch)
@@ -273,7 +251,7 @@ class PluggedIn:
         more = {"weights": weights, "kl_weights": rollout_weights}
         if isinstance(self._gdpo_loss, ContrastiveLoss):  # which no weights of ms-swift reach
             more = {"group_size": self.num_generations}
-            _refuse_teacher(grpo_batch, _OVER_GROUPS, "the sign of their mean")
+            _refuse_teacher(grpo_batch, OVER_GROUPS, "the sign of their mean")
         distills = self.sdar_loss_coef > 0 and grpo_batch.teacher_per_token_logps is not None
         if distills:  # so that the sum of two gradients is rounded to 16 bits, and not each of them
             logp = logp.to(wide)
@@ -335,21 +313,7 @@ def _all_known(functions: Dict[str, str], instead: str, chosen: bool) -> bool:
 
 def _no_loss_because(trainer: Any, choices: Choices) -> Optional[str]:
     """Why ms-swift's loss cannot be replaced in this run, or None."""
-    if choices.loss is None and trainer.loss_type not in (*_LOSS_TYPES, _OVER_GROUPS):
-        return f"loss_type={trainer.loss_type} has no counterpart"
-    if trainer.use_liger_loss:
-        return "with use_liger_kernel ms-swift computes the loss in Liger"
-    if (choices.loss is None and trainer.loss_type == _BY_FUTURE
-            and trainer.importance_sampling_level != "token"
-            and (trainer.args.delta is not None or trainer.fipo_safety_threshold is not None)):
-        return (f"loss_type={_BY_FUTURE} with importance_sampling_level="
-                f"{trainer.importance_sampling_level}, where fipo_safety_threshold and delta bound "
-                "ratios of rows, has no counterpart")
-    if trainer.chord_sft_iterator is not None:
-        return "CHORD mixes in a loss of ms-swift"
-    if trainer._has_teacher and trainer.off_policy_sequence_mask_delta is not None:
-        return "ms-swift refuses off_policy_sequence_mask_delta with a teacher"
-    return None
+    return no_loss_because(trainer, chosen=choices.loss is not None)
 
 
 def _loss_of(trainer: Any, choices: Choices) -> Union[PolicyLoss, ContrastiveLoss]:
@@ -357,26 +321,12 @@ def _loss_of(trainer: Any, choices: Choices) -> Union[PolicyLoss, ContrastiveLos
     if choices.loss is not None:
         chosen = PolicyLoss(choices.loss, **choices.loss_settings)
         return chosen if choices.loss.startswith("ms_swift::") else dividing_by_given(chosen)
-    settings = {"kl.beta": 0.0 if trainer.kl_in_reward else trainer.beta}
-    if trainer.loss_type == _OVER_GROUPS:
-        settings["tau"] = trainer.real_tau
-        name = f"ms_swift::{_OVER_GROUPS}"
-        own = said("contrastive", line("gdpo.ContrastiveLoss", (name,), choices.loss_settings))
-        return ContrastiveLoss(name, **choices.loss_settings,
-                               **{setting: value for setting, value in settings.items()
-                                  if setting not in own})
-    if trainer.loss_type == "cispo":
-        settings["factor.max_ratio"] = trainer.epsilon_high  # the bound itself
-    elif trainer.loss_type == "sapo":
-        settings.update({"surrogate.tau_pos": trainer.tau_pos,
-                         "surrogate.tau_neg": trainer.tau_neg})
-    else:
-        settings.update({"surrogate.low": trainer.epsilon_low,
-                         "surrogate.high": trainer.epsilon_high,
-                         "surrogate.delta": trainer.args.delta})
-    if trainer.loss_type == "dr_grpo":
-        settings["aggregate.constant"] = trainer.max_completion_length
-    name, chosen = f"ms_swift::{trainer.loss_type}", dict(choices.loss_settings)
+    name, settings = loss_settings(trainer)
+    chosen = dict(choices.loss_settings)
+    if trainer.loss_type == OVER_GROUPS:
+        own = said("contrastive", line("gdpo.ContrastiveLoss", (name,), chosen))
+        return ContrastiveLoss(name, **chosen, **{setting: value for setting, value
+                                                  in settings.items() if setting not in own})
     level = chosen.pop("level", trainer.importance_sampling_level)
     own = said("loss", line("gdpo.PolicyLoss", (name, level), chosen))
     return PolicyLoss(name, level, **chosen, **{setting: value for setting, value
@@ -396,10 +346,8 @@ def _sets_penalty(estimator: str, settings: Dict[str, Any]) -> bool:
 
 def _own_estimator(trainer: Any) -> Optional[str]:
     """The estimator that ms-swift's options describe, or None for one that is not known."""
-    scale = trainer.scale_rewards
-    if trainer.dynamic_num_samples and scale == "gdpo":
-        scale = "none"  # which is what compute_advantages_dynamic makes of it
-    return _ESTIMATORS.get((trainer.advantage_estimator, scale))
+    return estimator_of(trainer.advantage_estimator, trainer.scale_rewards,
+                        trainer.dynamic_num_samples)
 
 
 def _gathered_rows(batch_encoded_inputs: List[Dict[str, Any]], of: Any) -> torch.Tensor:
@@ -492,20 +440,15 @@ def _refuse_teacher(grpo_batch: Any, loss_type: str, reads: str) -> None:
 def _future_of(trainer: Any, logp: torch.Tensor, old_logp: torch.Tensor, mask: torch.Tensor,
                grpo_batch: Any) -> Dict[str, torch.Tensor]:
     """The weights of loss_type="fipo", and what else ms-swift logs a mean of, each of tokens."""
-    _refuse_teacher(grpo_batch, _BY_FUTURE, "their sign")
-    bounds = "clip.lo=-inf clip.hi=inf"
-    if trainer.fipo_clip_range:
-        low = 1.0 if trainer.fipo_clip_high_only else 1 - trainer.fipo_clip_range
-        bounds = f"clip.lo={low!r} clip.hi={1 + trainer.fipo_clip_range!r}"
+    _refuse_teacher(grpo_batch, BY_FUTURE, "their sign")
     safety = trainer.fipo_safety_threshold
-    sums = (f"ms_swift::fipo gamma={trainer.fipo_gamma!r} "
-            f"drop_above={value_of(trainer._gdpo_loss, 'surrogate.delta')}")
+    bounded, unbounded = future_lines(trainer, value_of(trainer._gdpo_loss, "surrogate.delta"))
     advantages = grpo_batch.advantages.contiguous()
-    weights = prepare(f"{sums} {bounds} safety={'inf' if safety is None else repr(safety)}",
-                      logp=logp, old_logp=old_logp, mask=mask, token_advantages=advantages).weights
+    weights = prepare(bounded, logp=logp, old_logp=old_logp, mask=mask,
+                      token_advantages=advantages).weights
     # The sum is the log of a weight without bounds, which float64 has up to 709.
-    future_kl = prepare(f"{sums} clip.lo=-inf clip.hi=inf safety=inf", logp=logp.double(),
-                        old_logp=old_logp.double(), mask=mask).weights.log()
+    future_kl = prepare(unbounded, logp=logp.double(), old_logp=old_logp.double(),
+                        mask=mask).weights.log()
     unsafe = torch.zeros_like(mask)
     if safety is not None:
         wide = torch.promote_types(logp.dtype, torch.float32)

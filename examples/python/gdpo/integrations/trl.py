@@ -20,6 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
 from .._policy_loss import dividing_by_given, has_clip, is_cispo, refuse_teacher, value_of
 from .._settings import said
+from ..configs._trl_loss import VESPO, estimator_of, loss_settings, missing_option
 from ._constraints import Constraints
 from ._known import knows
 
@@ -50,18 +51,12 @@ _LOSS = {
                             "off_policy_threshold"),
 }
 
-# The presets of TRL's loss types, and of its scale_rewards under "sum_then_normalize".
-_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
-# The options of VESPO, by the settings that they are; the least decay that TRL takes; and between
-# what TRL keeps the logs of vLLM's weights, in nats.
-_VESPO = ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
-_LEAST_LAMBDA = 1e-4
+# Between what TRL keeps the logs of vLLM's weights, in nats.
 _LOG_WEIGHTS = (math.log(1e-8), 20.0)
 # The shares of clipped tokens that TRL logs, and of losses called cispo.
 _SHARES = {"clip_ratio/low_mean": "clip_fraction_low", "clip_ratio/high_mean": "clip_fraction_high",
            "clip_ratio/region_mean": "clip_fraction"}
 _CISPO_SHARES = {"cispo_clip_ratio": "clip_fraction_high"}
-_ESTIMATORS = {"group": "trl::grpo", "batch": "trl::grpo_batch_scale", "none": "trl::grpo_no_scale"}
 
 
 def _known(functions: Mapping[str, Sequence[str]], instead: str) -> bool:
@@ -191,9 +186,8 @@ class GRPOTrainer(trl.GRPOTrainer):
             self.reward_weights.tolist(), self.reward_func_names)}
         if self._gdpo_estimator is not None:
             return {**settings, **self._gdpo_estimator}
-        if self.multi_objective_aggregation == "normalize_then_sum":
-            return {**settings, "estimator": "trl::gdpo"}
-        return {**settings, "estimator": _ESTIMATORS[self.scale_rewards]}
+        return {**settings, "estimator": estimator_of(self.multi_objective_aggregation,
+                                                      self.scale_rewards)}
 
     def _chosen_loss(self, loss: Union[None, str, PolicyLoss]) -> Optional[PolicyLoss]:
         """The loss that was chosen; None where TRL's options say which."""
@@ -219,11 +213,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         """The option of TRL that there is nothing for here; None where there is none."""
         if self._entropy_bonus_enabled:
             return "the entropy bonus"
-        if self.loss_type not in _LOSS_TYPES:
-            return f"loss_type={self.loss_type!r}"
-        if self.loss_type == "vespo" and self.beta != 0 and self.args.use_bias_correction_kl:
-            return "loss_type='vespo' with use_bias_correction_kl, whose ratios are of tokens"
-        return None
+        return missing_option(self)
 
     @property
     def _corrects_for_vllm(self) -> bool:
@@ -232,26 +222,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _translated_settings(self) -> Dict[str, Any]:
         """The settings of PolicyLoss that TRL's options stand for."""
-        settings: Dict[str, Any] = dict(name=f"trl::{self.loss_type}", beta=self.beta)
-        if self.loss_type != "vespo":  # whose ratios are those of rows in any case
-            settings["level"] = self.importance_sampling_level
-        if self.loss_type == "cispo":
-            settings["max_ratio"] = self.epsilon_high  # the bound itself
-        elif self.loss_type == "sapo":
-            settings.update(tau_pos=self.args.sapo_temperature_pos,
-                            tau_neg=self.args.sapo_temperature_neg)
-        elif self.loss_type == "vespo":
-            settings.update({name: getattr(self.args, f"vespo_{name}") for name in _VESPO})
-            for name in ("lambda_pos", "lambda_neg"):
-                settings[name] = max(settings[name], _LEAST_LAMBDA)
-        else:  # a ratio is never below 0
-            settings.update(low=self.epsilon_low if self.epsilon_low <= 1 else math.inf,
-                            high=self.epsilon_high, delta=self.args.delta)
-        if self.beta != 0 and self.args.use_bias_correction_kl:
-            settings["kl"] = "k3*"
-        if self.loss_type == "dr_grpo":
-            settings["constant"] = self.max_completion_length
-        return settings
+        return loss_settings(self)
 
     # Advantages
 
@@ -420,7 +391,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         phi = self.get_gamma_weights(
             advantages=inputs["advantages"].reshape(len(mask), -1), log_ratio_per_token=moved,
             mask=mask, importance_sampling_ratio=inputs.get("importance_sampling_ratio"),
-            **{name: getattr(self.args, f"vespo_{name}") for name in _VESPO})
+            **{name: getattr(self.args, f"vespo_{name}") for name in VESPO})
         of_rows = phi.shape[1] == 1
         counted = torch.ones_like(phi) if of_rows else mask
         self._metrics[mode]["vespo/phi_seq_mean"].append(self._means(

@@ -22,8 +22,9 @@ import torch
 
 import gdpo
 
-from .._policy_loss import is_cispo, outside, ratio_bounds, refuse_teacher, values_of
-from .._settings import said
+from .._policy_loss import outside, refuse_teacher
+from ..configs._verl_correction import DEFAULTS as CORRECTION
+from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
 from ._known import knows
 from ._rollout_correction import Correction, is_ours, rollout_correction
@@ -41,12 +42,6 @@ _LOG_PARAMETERS = ("self", "data", "step", "backend")
 _CORRECTION_PARAMETERS = (
     "old_log_prob", "rollout_log_prob", "response_mask", "rollout_is", "rollout_is_threshold",
     "rollout_is_batch_normalize", "rollout_rs", "rollout_rs_threshold")
-
-# verl's own losses that this library has, by loss_mode.
-_OF_VERL = {mode: f"verl::{mode}" for mode in ("vanilla", "gspo", "cispo", "sapo", "geo_mean",
-                                              "dro")}
-# The aggregate of those that do not read loss_agg_mode; None is the preset's.
-_OWN_AGGREGATES = {"verl::sapo": "seq-mean-token-mean", "verl::geo_mean": None}
 
 
 class Loss:
@@ -70,26 +65,10 @@ class Loss:
     """
 
     def __init__(self, mode: str) -> None:
-        words = (mode.partition(":")[2] or "vanilla").split()
-        self._own = "own" in words
-        words = [word for word in words if word != "own"]
-        settings = [word for word in words if "=" in word]
-        words = [word for word in words if "=" not in word]
-        if not 1 <= len(words) <= 2:
-            raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}; needed: gdpo:NAME"
-                             " [LEVEL] [own] [SETTING=VALUE ...], with the name of one of "
-                             f"{', '.join(gdpo.losses())}")
+        self._mode = loss_mode(mode)
         #: The name of the loss in `gdpo.losses()`.
-        self.name = "verl::vanilla" if words[0] == "vanilla" else words[0]
-        self._level = words[1] if len(words) == 2 else None
-        # What the line sets, by the names in the library.
-        self._said = said("loss", " ".join([self.name, *words[1:], *settings]))
-        for setting in self._said:
-            if setting.split(".")[0] == "kl":
-                raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}, with the "
-                                 f"setting {setting}; needed: none of the KL term, because verl "
-                                 "adds that itself (actor.use_kl_loss), and hands no reference "
-                                 "log-probs to a loss")
+        self.name = self._mode.name
+        self._level, self._own, self._said = self._mode[1:]
         # Mistakes in the line are to be found now, and not in the first step.
         default = {} if self._own else {"aggregate": "token-mean"}
         self._policy_loss(default, 1)
@@ -98,11 +77,7 @@ class Loss:
     @property
     def _is_of_tokens(self) -> bool:
         """Whether the ratios are those of tokens."""
-        return (self._level or values_of(self.name)["level"]) == "token"
-
-    @property
-    def _is_cispo(self) -> bool:
-        return is_cispo(self.name)
+        return self._mode.is_of_tokens
 
     @property
     def _is_dro(self) -> bool:
@@ -128,41 +103,14 @@ class Loss:
         settings["aggregate.scale"] = float(settings.get("aggregate.scale", 1)) * dp_size
         return _make(self.name, self._level, tuple(sorted(settings.items())))
 
-    def _from_config(self, loss_agg_mode: str, config: Any) -> Dict[str, Any]:
-        """The settings that verl's configuration has for a loss."""
-        if self._own:
-            return {}
-        low, high = (config.clip_ratio if end is None else end
-                     for end in (config.clip_ratio_low, config.clip_ratio_high))
-        known = values_of(" ".join([self.name, *([self._level] if self._level else [])]))
-        settings: Dict[str, Any] = ratio_bounds(low, high) if self._is_cispo else {}
-        clip = "level.map" if "level.map.low" in known else "surrogate"
-        settings.update({name: value for name, value in (
-            (f"{clip}.low", low), (f"{clip}.high", high)) if name in known})
-        if "surrogate.tau_pos" in known:
-            settings.update({"surrogate.tau_pos": config.tau_pos,
-                             "surrogate.tau_neg": config.tau_neg})
-        if self._is_dro:
-            settings["kl.beta"] = _dro_beta(config)
-        settings["aggregate"] = self._said.get(
-            "aggregate", _OWN_AGGREGATES.get(self.name, loss_agg_mode))
-        most = config.get("clip_ratio_c", 3.0)
-        if "surrogate.dual" in known and self._is_of_tokens:  # verl has no other dual clip
-            settings["surrogate.dual"] = most
-        if self.name in ("verl::dppo_tv", "verl::dppo_kl"):
-            settings["factor.max_ratio"] = most
-        length = config.global_batch_info.get("loss_scale_factor")
-        if settings["aggregate"] == "seq-mean-token-sum-norm" and length is not None:
-            settings["aggregate.constant"] = length
-        return settings
-
     def __call__(self, old_log_prob: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor,
                  response_mask: torch.Tensor, loss_agg_mode: str = "token-mean", config: Any = None,
                  rollout_is_weights: Optional[torch.Tensor] = None
                  ) -> Tuple[torch.Tensor, Dict[str, float]]:
         """The loss of one micro-batch and its metrics, as verl's ppo_loss asks for them."""
         info = {} if self._is_geo_mean else config.global_batch_info
-        default = self._from_config(loss_agg_mode, config)
+        length = None if self._own else config.global_batch_info.get("loss_scale_factor")
+        default = self._mode.settings(loss_agg_mode, config, length)
         settings = {**default, **self._said}
         loss, metrics = self._policy_loss(default, info.get("dp_size", 1))(
             log_prob, old_logp=old_log_prob, mask=response_mask, token_advantages=advantages,
@@ -234,7 +182,7 @@ class BypassLoss:
                              "gdpo:bypass alone with loss_type=reinforce, which is a loss itself")
         corrected = rollout_correction(
             log_prob, old_log_prob, response_mask, **{
-                name: options.get(name, default) for name, default in _CORRECTION.items()})
+                name: options.get(name, default) for name, default in CORRECTION.items()})
         shared = {"advantages": advantages, "response_mask": corrected.mask, "config": config,
                   "loss_agg_mode": loss_agg_mode}
         if kind == "ppo_clip":
@@ -246,11 +194,6 @@ class BypassLoss:
             metrics = {"actor/ppo_kl": (moved.sum() / (corrected.mask.sum() + 1e-8)).item(),
                        "gdpo/non_finite": metrics["gdpo/non_finite"]}
         return loss, {**metrics, **corrected.metrics}
-
-
-# The options of verl's rollout correction and what they are where the configuration has none.
-_CORRECTION = {"rollout_is": None, "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": False,
-               "rollout_rs": None, "rollout_rs_threshold": None}
 
 
 def _correction_of(config: Any) -> Any:
@@ -302,16 +245,6 @@ def _metrics_of_map(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torc
             "actor/ppo_kl": kl.item()}
 
 
-def _dro_beta(config: Any) -> float:
-    """The coefficient of the penalty of DRO, for which verl has no default."""
-    beta = config.policy_loss.get("dro_beta", None)
-    if beta is None or beta <= 0:
-        raise ValueError(f"gdpo.integrations.verl: policy_loss.dro_beta: given {beta}; needed: a "
-                         "number above 0, because verl has no default (the word own: that of the "
-                         "preset)")
-    return beta
-
-
 def _ratio(old_logp: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
     """The ratio of each token, from a log ratio clamped as verl does it; not in 16 bits."""
     wide = torch.promote_types(logp.dtype, torch.float32)
@@ -361,7 +294,7 @@ class _Losses(dict):
         loss = _loss(name)
         if self._is_known:
             return loss
-        of_verl = [mode for mode, preset in _OF_VERL.items()
+        of_verl = [mode for mode, preset in OF_VERL.items()
                    if isinstance(loss, Loss) and preset == loss.name and loss.is_plain]
         if not of_verl:
             raise ValueError(f"gdpo.integrations.verl: loss_mode: given {name!r}; needed: {VERSION}"
@@ -552,7 +485,7 @@ def _install_correction() -> None:
 
     @functools.wraps(verls)
     def correct(old_log_prob, rollout_log_prob, response_mask, *args, **kwargs):
-        options = {**_CORRECTION, **dict(zip(_CORRECTION, args)), **kwargs}
+        options = {**CORRECTION, **dict(zip(CORRECTION, args)), **kwargs}
         if not is_ours(options["rollout_is"], options["rollout_rs"]):
             return verls(old_log_prob, rollout_log_prob, response_mask, *args, **kwargs)
         corrected = rollout_correction(old_log_prob, rollout_log_prob, response_mask, **options)

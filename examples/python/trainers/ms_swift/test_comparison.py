@@ -15,6 +15,7 @@ import torch
 from swift.rl_core.data import GRPOBatch
 
 import gdpo
+from gdpo.configs import _ms_swift_loss as options
 from gdpo.integrations import ms_swift
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
@@ -53,13 +54,13 @@ def widened(batch):
                         for name, value in vars(batch).items()})
 
 
-@pytest.mark.parametrize("estimator, scale", list(ms_swift._ESTIMATORS))
+@pytest.mark.parametrize("estimator, scale", list(options.ESTIMATORS))
 def test_advantages(record, helpers, seeds, estimator, scale):
     """Rewards are float32 in ms-swift; bfloat16 and float64 are the types of the log-probs.
 
     With a KL in them its arithmetic is run in float64, because a KL is no multiple of 1/8.
     """
-    preset = ms_swift._ESTIMATORS[estimator, scale]
+    preset = options.ESTIMATORS[estimator, scale]
     for seed in seeds:
         rng = random.Random(f"{estimator} {scale} {seed}")
         # A batch of one row has no second stage: ms-swift's std of one row is NaN.
@@ -86,7 +87,7 @@ def test_advantages(record, helpers, seeds, estimator, scale):
 
 
 
-@pytest.mark.parametrize("estimator, scale", list(ms_swift._ESTIMATORS))
+@pytest.mark.parametrize("estimator, scale", list(options.ESTIMATORS))
 def test_advantages_of_any_rewards(record, helpers, any_rewards, estimator, scale):
     """None, NaN, infinities, huge and tiny numbers, weights of 0 and below.
 
@@ -94,8 +95,8 @@ def test_advantages_of_any_rewards(record, helpers, any_rewards, estimator, scal
     group of equal values keeps its 0 here and is NaN there. And inf - inf in the sum of a row is an
     infinity here and NaN there.
     """
-    preset = ms_swift._ESTIMATORS[estimator, scale]
-    for seed in range(any_rewards.batches // len(ms_swift._ESTIMATORS) + 1):
+    preset = options.ESTIMATORS[estimator, scale]
+    for seed in range(any_rewards.batches // len(options.ESTIMATORS) + 1):
         rng = random.Random(f"any {estimator} {scale} {seed}")
         group = rng.choice([1, 2, 4, 8])
         rows = group * rng.randint(2, 5)
@@ -272,7 +273,7 @@ def gradient_of(function, logp, entropies, trainer, batch):
     return loss, gradient, data
 
 
-@pytest.mark.parametrize("loss_type", [*ms_swift._LOSS_TYPES, "real"])
+@pytest.mark.parametrize("loss_type", [*options.LOSS_TYPES, "real"])
 def test_loss(record, helpers, seeds, loss_type):
     """Loss, gradient and metrics of a micro-batch, with all options that ours translates.
 
@@ -297,7 +298,7 @@ def test_loss(record, helpers, seeds, loss_type):
                        entropies, batch, f"seed {loss_type} {seed}")
 
 
-@pytest.mark.parametrize("loss_type", [*ms_swift._LOSS_TYPES[:-1]])
+@pytest.mark.parametrize("loss_type", [*options.LOSS_TYPES[:-1]])
 def test_sdar(record, helpers, seeds, loss_type):
     """The term of a teacher that ms-swift adds to each of these losses, and what it logs of it."""
     name, preset = "_compute_loss_and_metrics", f"ms_swift::{loss_type} + ms_swift::sdar"
@@ -370,7 +371,7 @@ def test_rollout_corrections(record, helpers, seeds, mode):
                          f"seed {mode} {seed}")
 
 
-@pytest.mark.parametrize("loss_type", [*ms_swift._LOSS_TYPES, "real"])
+@pytest.mark.parametrize("loss_type", [*options.LOSS_TYPES, "real"])
 def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
     """MegatronGRPOTrainer.loss_func, which ours does not replace, beside the presets of its losses.
 

@@ -19,7 +19,8 @@ import gdpo
 import pytest
 import torch
 import trl
-from gdpo.integrations.trl import _LOSS_TYPES, GRPOTrainer
+from gdpo.configs._trl_loss import LOSS_TYPES
+from gdpo.integrations.trl import GRPOTrainer
 from trl.experimental.gmpo import GMPOTrainer
 
 BATCHES = 200  # of each function
@@ -148,7 +149,7 @@ def beside_terms(loss, gradient):
     return torch.stack([loss.double(), gradient.double().abs().sum()])
 
 
-@pytest.mark.parametrize("loss_type", _LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_losses(helpers, record, loss_type):
     about = (helpers.TRL, "GRPOTrainer._compute_loss", f"trl::{loss_type} (loss)")
     for seed in range(BATCHES):

@@ -329,7 +329,7 @@ def loss_function(tokens, name, config, widen):
     return lambda logp: core_algos.get_policy_loss_fn(name)(log_prob=to(logp), **arguments)
 
 
-@pytest.mark.parametrize("mode", plugin._OF_VERL)
+@pytest.mark.parametrize("mode", plugin.OF_VERL)
 def test_losses(record, seeds, mode):
     """verl's loss and ours, both from verl's registry and with verl's configuration."""
     for seed in seeds:

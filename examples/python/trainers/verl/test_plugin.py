@@ -148,7 +148,7 @@ def test_plain_names_are_verls_losses():
     for mode in ("gdpo", "gdpo:vanilla", "gdpo:verl::vanilla"):
         torch.testing.assert_close(run(mode), run(mode), rtol=0, atol=0)
         assert run(mode)[0].item() == pytest.approx(run("vanilla")[0].item(), rel=1e-6)
-    for mode in plugin._OF_VERL:
+    for mode in plugin.OF_VERL:
         assert run(f"gdpo:verl::{mode}")[0].item() == pytest.approx(run(mode)[0].item(), rel=1e-6)
 
 

@@ -1,0 +1,178 @@
+"""What a trainer's configuration means in calls of this library."""
+import dataclasses
+import functools
+import types
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+
+from .._contrastive import ContrastiveLoss
+from .._library import losses
+from .._policy_loss import PolicyLoss
+from .._settings import line, loss_settings, word
+from ._options import Options
+
+
+@dataclasses.dataclass(frozen=True)
+class Kl:
+    """A divergence from another policy, in nats."""
+
+    place: str  #: "loss": a term of the loss, which it has already. "reward": see `Configured.kl`.
+    estimator: str  #: As the trainer calls it, such as "low_var_kl".
+    coef: float  #: What it is multiplied by.
+    against: str = "ref"  #: The other policy.
+
+
+@dataclasses.dataclass(frozen=True)
+class Entropy:
+    """The entropy bonus: coef times the mean entropy is subtracted from the loss."""
+
+    coef: float  #: In units of the loss per nat.
+    mean: str  #: "loss": over what the loss is a mean of. "tokens": over the valid tokens.
+
+
+@dataclasses.dataclass(frozen=True)
+class Configured:
+    """A trainer's configuration as calls of this library, from `from_config`.
+
+        given = gdpo.from_config("trl", {"loss_type": "dapo", "epsilon_high": 0.28}, strict=True)
+        advantages = gdpo.advantages(rewards, group_size=8, estimator=given.estimator)
+        loss, metrics = given.loss(logp, old_logp=old_logp, mask=mask, advantages=advantages,
+                                   counts=counts)
+
+    `print(given.explain())` says all of it in words and formulas.
+    """
+
+    trainer: str  #: Such as "verl".
+    release: str  #: The release whose options these are, such as "verl 0.9.1".
+    #: For `gdpo.advantages(estimator=...)`, with its settings. None: see `unsupported`.
+    estimator: Optional[str] = None
+    #: For `gdpo.advantages(weights=...)`: one for each reward; None: 1 each.
+    weights: Optional[Tuple[float, ...]] = None
+    #: Advantages of tokens, which the C++ library alone computes: a line for
+    #: gdpo::runtime::configured_token_advantage. None: there is one advantage a row.
+    token_advantage: Optional[str] = None
+    #: The loss. None: see `unsupported`.
+    loss: Optional[Union[PolicyLoss, ContrastiveLoss]] = None
+    #: Losses of the same batch that are added to it.
+    more_losses: Tuple[PolicyLoss, ...] = ()
+    #: For `gdpo.prepare`, in this order.
+    corrections: Tuple[str, ...] = ()
+    #: The divergence from the reference. Of place "reward", the estimator takes it off the reward:
+    #: give `gdpo.advantages(penalty=...)` the sum over the tokens of each row.
+    kl: Optional[Kl] = None
+    entropy: Optional[Entropy] = None  #: The entropy bonus.
+    aggregate: str = ""  #: What the loss is averaged over, as verl names it.
+    #: The counts that divide, by their names in `gdpo.count`, and what they have to be here.
+    counts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: Arguments of the calls that the trainer's way needs, and what they have to be here.
+    arrays: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: The critic's loss, a line for gdpo::runtime::configured_value_loss of the C++ library.
+    value_loss: Optional[str] = None
+    temperature: float = 1.0  #: Of the logits, for `gdpo.token_logprobs`.
+    #: What the trainer does besides and you do in its place: a sentence for each option.
+    yours: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: Options that were given and that the trainer does not read here: a sentence for each.
+    unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: Options that change the numbers and that this library lacks: a sentence for each.
+    unsupported: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def explain(self) -> str:
+        """What a run with this configuration computes, in words and formulas."""
+        from ._explain import explanation
+        return explanation(self)
+
+
+class Draft:
+    """A `Configured` in the making; the modules of the trainers fill it."""
+
+    def __init__(self, trainer: str, release: str, options: Options) -> None:
+        self.options = options
+        self.fields: Dict[str, Any] = {"trainer": trainer, "release": release}
+        self.counts: Dict[str, str] = {}
+        self.arrays: Dict[str, str] = {}
+        self.corrections: list = []
+        self.yours: Dict[str, str] = {}
+        self.unread: Dict[str, str] = {}
+        self.unsupported: Dict[str, str] = {}
+
+    def lacks(self, option: str, why: str) -> None:
+        """Names an option that this library lacks; the sentence begins with its value."""
+        value = self.options[option] if self.options.known(option) else None
+        given = f"given {value}: " if value is not None else ""
+        self.unsupported[option] = given + why
+
+    def reads_not(self, names: Iterable[str], why: str) -> None:
+        """Names the options among these that were given another value than the default's."""
+        for name in names:
+            if self.options.says(name):
+                self.unread[name] = f"given {self.options[name]}: {why}"
+
+    def unknown(self, name: str) -> None:
+        """Names an option that the trainer does not have in a section of the loss."""
+        near = self.options.near(name)
+        self.unsupported[name] = ("no option of this release" + (
+            f"; did you mean {' or '.join(near)}?" if near else ""))
+
+    def make_loss(self, option: str, name: str, level: Optional[str], settings: Mapping[str, Any]
+                  ) -> Optional[PolicyLoss]:
+        """A policy loss, or None and a sentence about the option where the settings do not fit."""
+        try:
+            return PolicyLoss(name, level, **{key: value for key, value in settings.items()
+                                              if value is not None})
+        except ValueError as error:
+            self.lacks(option, reason(error))
+            return None
+
+    def add_entropy(self, option: str, coef: float, mean: str, name: str) -> Dict[str, Any]:
+        """The settings of the entropy bonus for a loss of that name."""
+        if not coef:
+            return {}
+        self.fields["entropy"] = Entropy(float(coef), mean)
+        settings = entropy_settings(name, float(coef), mean)
+        if settings is None:
+            self.lacks(option, "the losses of this library have no entropy bonus; subtract it from "
+                       "the loss yourself")
+            return {}
+        self.arrays["entropies"] = "of the tokens, in nats"
+        return settings
+
+    def done(self) -> Configured:
+        """The result."""
+        maps = {name: types.MappingProxyType(getattr(self, name)) for name in (
+            "counts", "arrays", "yours", "unread", "unsupported")}
+        return Configured(**self.fields, **maps, corrections=tuple(self.corrections))
+
+
+def reason(error: ValueError) -> str:
+    """What an error of this library says, without the name of the call."""
+    return str(error).partition(": ")[2] or str(error)
+
+
+def estimator_line(name: str, **settings: Any) -> str:
+    """An estimator with its settings in one line; None is no setting."""
+    return line("gdpo.from_config", (name,), {key.replace("__", "."): value
+                                              for key, value in settings.items()})
+
+
+def prepass_line(name: str, **settings: Any) -> str:
+    """A pre-pass with its settings in one line; None is no setting."""
+    return " ".join([name, *(f"{key.replace('__', '.')}={word(value)}"
+                             for key, value in settings.items() if value is not None)])
+
+
+@functools.lru_cache(maxsize=None)
+def entropy_settings(name: str, coef: float, mean: str) -> Optional[Dict[str, Any]]:
+    """The settings of a loss's entropy bonus; None where losses have none.
+
+    mean: "loss" for what the loss is a mean of, or "tokens".
+    """
+    kinds = {setting.name: setting.kind for setting in loss_settings(name)}
+    if "entropy.coef" not in kinds:
+        return None
+    words = kinds["entropy.mean"].split(" | ")
+    chosen = [one for one in words if ("token" in one) == (mean == "tokens")]
+    return {"entropy.coef": coef, "entropy.mean": chosen[0]}
+
+
+def first_known(*names: str) -> str:
+    """The first of these names that is one of `gdpo.losses()`."""
+    return next(name for name in names if name in losses())
