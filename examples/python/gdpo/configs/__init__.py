@@ -26,8 +26,8 @@ def from_config(trainer: str, config: Any, *, strict: bool = False) -> Configure
     The options that do not concern the loss are ignored. One that the trainer does not have is
     named in `unsupported`, with those that it may be a slip of.
 
-    Errors: ValueError for an unknown trainer; with strict, for all of `unsupported`; and for values
-    that are not what the trainer takes. TypeError for a config that is none of the above.
+    Errors: ValueError for an unknown trainer, for a config that is none of these, and for values
+    that are not what the trainer takes; with strict, for all of `unsupported`.
     """
     if trainer not in TRAINERS:
         raise ValueError(f"gdpo.from_config: trainer: given {trainer!r}; needed: one of "
@@ -54,7 +54,11 @@ def from_config(trainer: str, config: Any, *, strict: bool = False) -> Configure
 def _name_unknown(draft: Draft, module: ModuleType, options: Options) -> None:
     """Names the options that the trainer does not have, as far as they could be of the loss."""
     for name in options.given:
-        if options.known(name) or name in draft.unsupported:
+        if options.known(name) or options.has_section(name) or name in draft.unsupported:
+            continue
+        if "." not in name and hasattr(module, "WITHOUT_SECTION"):
+            if name not in module.WITHOUT_SECTION:
+                draft.unknown(name)
             continue
         inside = [section for section in module.SECTIONS
                   if not section or name.startswith(section + ".")]
@@ -64,6 +68,6 @@ def _name_unknown(draft: Draft, module: ModuleType, options: Options) -> None:
             if any(".".join(parts[:length]) in module.IGNORED
                    for length in range(1, len(parts) + 1)) or parts[-1].startswith("_"):
                 continue
-            draft.unknown(name)
+            draft.unknown(name, module.IGNORED)
         elif difflib.get_close_matches(name, module.DEFAULTS, 1, 0.9):
             draft.unknown(name)

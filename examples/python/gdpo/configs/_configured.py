@@ -1,5 +1,6 @@
 """What a trainer's configuration means in calls of this library."""
 import dataclasses
+import difflib
 import functools
 import types
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
@@ -106,9 +107,12 @@ class Draft:
             if self.options.says(name):
                 self.unread[name] = f"given {self.options[name]}: {why}"
 
-    def unknown(self, name: str) -> None:
-        """Names an option that the trainer does not have in a section of the loss."""
-        near = self.options.near(name)
+    def unknown(self, name: str, others: Iterable[str] = ()) -> None:
+        """Names an option that the trainer does not have in a section of the loss.
+
+        others: options that it has, and that do not concern the loss.
+        """
+        near = self.options.near(name) or difflib.get_close_matches(name, list(others), 1, 0.8)
         self.unsupported[name] = ("no option of this release" + (
             f"; did you mean {' or '.join(near)}?" if near else ""))
 
@@ -121,6 +125,18 @@ class Draft:
         except ValueError as error:
             self.lacks(option, reason(error))
             return None
+
+    def add_kl_alone(self, option: str, term: Mapping[str, Any], aggregate: str,
+                     constant: Optional[float] = None) -> None:
+        """Adds a loss that is a KL term against the reference and nothing else.
+
+        For terms whose mean is not that of the loss. term: the settings of the KL term.
+        """
+        loss = self.make_loss(option, "ms_swift::sdar", None, {
+            "kl.factor": "none", "kl.against": "ref", "aggregate": aggregate,
+            "aggregate.constant": constant, **term})
+        if loss is not None:
+            self.fields["more_losses"] = (*self.fields.get("more_losses", ()), loss)
 
     def add_entropy(self, option: str, coef: float, mean: str, name: str) -> Dict[str, Any]:
         """The settings of the entropy bonus for a loss of that name."""

@@ -58,9 +58,16 @@ def flat(config: Any) -> Dict[str, Any]:
     Dashes in front of a name are left out, and those in it are "_". What refers to another option,
     as "${a.b}" or "${oc.select:a.b,default}" does, has the value of that; where there is none, it
     is left out, as are OmegaConf's values that are missing.
+
+    Errors: ValueError for what is none of these.
     """
     found: Dict[str, Any] = {}
     for name, value in _leaves(_plain(config), ""):
+        if not name:
+            if isinstance(value, Mapping):
+                continue
+            raise ValueError(f"gdpo.from_config: config: given {value!r}; needed: a mapping, a "
+                             "dataclass or a namespace of options")
         found[name] = value
     return {name: value for name, value in ((name, _resolved(value, found))
                                             for name, value in found.items())
@@ -149,9 +156,10 @@ class Options:
         same = [option for option in self._defaults if end(option) == end(name)]
         if same:
             return same[:3]
-        close = difflib.get_close_matches(name, self._defaults, 1, 0.8)
+        flat_names = {option.replace(".", "_"): option for option in self._defaults}
+        close = difflib.get_close_matches(name.replace(".", "_"), flat_names, 1, 0.75)
         if close:
-            return close
+            return [flat_names[close[0]]]
         ends = difflib.get_close_matches(end(name), [end(option) for option in self._defaults], 1,
                                          0.8)
         return [option for option in self._defaults if end(option) in ends][:3]

@@ -3,18 +3,16 @@ import math
 import re
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
-from .._prepare import reaches_level
+from .._prepare import reaches
 
 #: The options, and what they are where the configuration has none.
 DEFAULTS = {"rollout_is": None, "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": False,
             "rollout_rs": None, "rollout_rs_threshold": None}
 
-# verl's rollout_is: the statistic of the log ratio, and what a mean of such weights is a mean of.
-_WEIGHTS = {"token": ("token", "tokens"), "sequence": ("sequence_sum", "rows")}
+# verl's rollout_is, and what a mean of such weights is a mean of.
+_WEIGHTS = {"token": "tokens", "sequence": "rows"}
 # verl's rollout_rs is one of these, "_", and one of k1, k2, k3, of which seq_max has no k1.
-_REJECTIONS = {"token": "token", "seq_sum": "sequence_sum", "seq_max": "sequence_max",
-               "seq_mean": "sequence_mean"}
-_CLAMP = "clamp.lo=-20 clamp.hi=20"  # of log ratios, in nats
+_REJECTIONS = ("token", "seq_sum", "seq_max", "seq_mean")
 _ESTIMATORS = ("k1", "k2", "k3")
 
 
@@ -42,12 +40,10 @@ def weight_lines(name: str, threshold: Union[str, float]) -> Tuple[List[str], st
             return [name], "tokens"
         raise ValueError(f"gdpo.integrations.verl: rollout_is: given {name!r}; needed: one of "
                          f"{', '.join(_WEIGHTS)}, or a line of gdpo.prepare")
-    statistic, of = _WEIGHTS[name]
     low, high = bounds("rollout_is_threshold", threshold)
-    weight = f"importance statistic={statistic} {_CLAMP}"
     if low is None:
-        return [f"{weight} clip.hi={high!r}"], of
-    return [weight, f"gate statistic={statistic} min={low!r} max={high!r}"], of
+        return [f"verl::{name}_is clip.hi={high!r}"], _WEIGHTS[name]
+    return [f"verl::{name}_icepop gate.min={low!r} gate.max={high!r}"], _WEIGHTS[name]
 
 
 def rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[str, float, None]
@@ -72,7 +68,7 @@ def rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[st
 
 def _refuse_level(option: str, line: str) -> None:
     """Raises ValueError for a line whose weights would be part of a ratio."""
-    if reaches_level((line,)):
+    if reaches("level", (line,)):
         raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line "
                          "without reach=level, because verl's weights multiply the loss, and its "
                          "rejections are a mask")
@@ -95,7 +91,7 @@ def _rejection(name: str, threshold: str) -> str:
     else:
         raise ValueError(f"gdpo.integrations.verl: rollout_rs_threshold: given {threshold!r}; "
                          f"needed: one number, the largest {estimator}, for {name}")
-    return f"gate estimator={estimator} statistic={_REJECTIONS[of]} {ends} {_CLAMP}"
+    return f"verl::{name} {ends}"
 
 
 def bounds(option: str, threshold: Union[str, float]) -> Tuple[Optional[float], float]:

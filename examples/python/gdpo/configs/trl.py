@@ -31,6 +31,7 @@ DEFAULTS: Dict[str, Any] = {
     "sync_ref_model": False, "temperature": 1.0, "normalize_advantages": False,
     "reward_clip_range": None,
 }
+_TOKENS = "the valid tokens of the micro-batch, times the accumulation steps"
 # The options of RLOOConfig alone, and its defaults where they are others.
 _OF_RLOO = ("normalize_advantages", "reward_clip_range")
 _RLOO_DEFAULTS = {"beta": 0.05}
@@ -98,6 +99,8 @@ def _grpo(draft: Draft, options: Options) -> None:
                     "alone")
     else:
         settings.update(draft.add_entropy("entropy_coef", options["entropy_coef"], "tokens", name))
+        if options["entropy_coef"]:
+            draft.counts["tokens"] = f"of the entropy: {_TOKENS}"
     if options["beta"]:
         draft.fields["kl"] = Kl("loss", settings.get("kl", "k3"), float(options["beta"]))
         draft.arrays["ref_logp"] = "the reference's log-probs"
@@ -115,7 +118,7 @@ def _rloo(draft: Draft, options: Options) -> None:
     beta = float(options["beta"])
     renorm = {"renorm": "batch", "renorm__eps": 1e-4} if options["normalize_advantages"] else {}
     draft.fields["estimator"] = estimator_line(
-        "rloo", missing__row="exclude_unscored", penalty__coef=beta or None, **renorm)
+        "rloo", missing__row="exclude_unscored", missing__infinite="nan_to_num", penalty__coef=beta or None, **renorm)
     if beta:
         draft.fields["kl"] = Kl("reward", "k1", beta)
         draft.arrays["penalty"] = ("of gdpo.advantages: the sum over each row's tokens of old_logp "
@@ -139,7 +142,7 @@ def _counts(draft: Draft, over: str) -> None:
     draft.counts[over] = {
         "given": "num_items_in_batch of the optimizer step: the valid tokens of all its "
                  "micro-batches and processes",
-        "tokens": "the valid tokens of the micro-batch, times the accumulation steps",
+        "tokens": _TOKENS,
     }.get(over, "the rows of the micro-batch, times the accumulation steps")
 
 

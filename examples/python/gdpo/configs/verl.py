@@ -63,7 +63,7 @@ _ESTIMATORS["grpo_vectorized"] = "verl::grpo"
 # Those that read norm_adv_by_std_in_grpo.
 _WITH_STD = ("grpo", "grpo_passk")
 _K3 = ("low_var_kl", "k3")
-# The losses with a term against the old policy, which leaves no room for one against the reference.
+# The losses with a term against the old policy, so that one against the reference is a second loss.
 _WITH_PENALTY = ("verl::kl_cov", "verl::dro")
 
 
@@ -187,6 +187,10 @@ def _loss(draft: Draft, options: Options) -> None:
         if not reinforce and mode not in ("vanilla", "bypass_mode"):
             draft.unread[option] = f"given {mode}: bypass_mode has the loss vanilla"
         mode = "vanilla"
+    beta = f"{_ACTOR}.policy_loss.dro_beta"
+    if mode == "dro" and not (options[beta] and options[beta] > 0):
+        draft.unsupported[beta] = f"given {options[beta]}: verl needs a number above 0"
+        return
     try:
         made = _mode_of(mode, reinforce)
         if made is None:
@@ -197,7 +201,10 @@ def _loss(draft: Draft, options: Options) -> None:
     except ValueError as error:
         draft.lacks(option, reason(error))
         return
-    if made.name == "verl::kl_cov":
+    if made.name in ("verl::kl_cov", "verl::clip_cov"):  # which have no dual clip in verl
+        settings.pop("surrogate.dual", None)
+    if made.name == "verl::kl_cov":  # which has no clip
+        settings = {key: value for key, value in settings.items() if "surrogate" not in key}
         settings["kl.beta"] = actor.policy_loss.ppo_kl_coef
     settings.update(_kl_term(draft, actor, made.name))
     settings.update(_entropy(draft, actor, made.name))
@@ -226,24 +233,24 @@ def _kl_term(draft: Draft, actor: Any, name: str) -> Dict[str, Any]:
         draft.reads_not([f"{_ACTOR}.kl_loss_coef", f"{_ACTOR}.kl_loss_type"],
                         "use_kl_loss is off")
         return {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
-    if name in _WITH_PENALTY:
-        draft.lacks(f"{_ACTOR}.use_kl_loss", f"{name} has a term against the old policy, and a "
-                    "loss has one such term")
-        return {}
     kind, coef = actor.kl_loss_type, float(actor.kl_loss_coef)
     base = kind.rstrip("+")
     if base not in ("kl", "k1", "abs", "mse", "k2", *_K3):
         draft.lacks(f"{_ACTOR}.kl_loss_type", "no estimate from the log-probs of single tokens")
-        return {"kl.beta": 0.0}
-    if not _same_mean(name, actor.loss_agg_mode):
-        draft.lacks(f"{_ACTOR}.use_kl_loss", f"the KL term is averaged as {actor.loss_agg_mode}, "
-                    f"and {name} otherwise; a loss has one aggregate for both")
-        return {"kl.beta": 0.0}
+        return {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
     draft.fields["kl"] = Kl("loss", kind, coef)
     draft.arrays["ref_logp"] = "the reference's log-probs"
     bounds = {"kl.input": (-20, 20), "kl.output": (-10, 10)} if base in _K3 else {
         "kl.input": ("-inf", "inf"), "kl.output": ("-inf", "inf")}
-    return {"kl": kind, "kl.beta": coef, **bounds}
+    term = {"kl": kind, "kl.beta": coef, **bounds}
+    if name not in _WITH_PENALTY and _same_mean(name, actor.loss_agg_mode):
+        return term
+    mode = actor.loss_agg_mode
+    draft.add_kl_alone(f"{_ACTOR}.kl_loss_type", term, mode, actor.loss_scale_factor
+                       if mode == "seq-mean-token-sum-norm" else None)
+    if mode == "token-mean":
+        draft.counts["tokens"] = "batch_num_tokens, the valid tokens of the mini-batch"
+    return {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
 
 
 def _same_mean(name: str, loss_agg_mode: str) -> bool:
@@ -319,7 +326,7 @@ def _two_calls(draft: Draft, lines: List[str], given: Dict[str, Any], rejections
                ) -> None:
     """Says where weights have to be those of the mask before the rejections."""
     single = any(name.startswith("token_") for name in names_in(given["rollout_rs"]))
-    whole = any("statistic=sequence_sum" in line and "reach=mask" not in line for line in lines)
+    whole = any("sequence" in line and "reach=mask" not in line for line in lines)
     if rejections and len(lines) > len(rejections) and (
             given["rollout_is_batch_normalize"] or (single and whole)):
         draft.yours[f"{_CORRECTION}.rollout_rs"] = (

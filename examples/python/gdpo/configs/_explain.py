@@ -1,0 +1,119 @@
+"""A trainer's configuration in words and formulas."""
+import textwrap
+from typing import Iterable, List
+
+from .._contrastive import ContrastiveLoss
+from ._configured import Configured
+from . import _words_advantage as advantage
+from . import _words_loss as words
+
+_WIDTH = 100
+_LABEL = 14
+
+
+def explanation(given: Configured) -> str:
+    """What a run with this configuration computes, as a text of up to 100 columns."""
+    parts: List[str] = [f"{given.release}: what this configuration computes", ""]
+    parts += _advantages(given)
+    parts += _corrections(given)
+    parts += _loss(given)
+    if given.value_loss:
+        parts += _item("critic", [f"{given.value_loss} (of the C++ library)"])
+    parts += _calls(given)
+    for title, texts in (("You do yourself", given.yours), ("Given and not read", given.unread),
+                         ("Not in this library", given.unsupported)):
+        if texts:
+            parts += ["", f"{title}:"]
+            for name, text in texts.items():
+                parts += textwrap.wrap(f"{name}: {text}", _WIDTH, initial_indent="  ",
+                                       subsequent_indent="      ", break_long_words=False,
+                                       break_on_hyphens=False)
+    return "\n".join(parts)
+
+
+def _item(label: str, lines: Iterable[str]) -> List[str]:
+    """A label in front of lines."""
+    made: List[str] = []
+    for number, line in enumerate(lines):
+        first = label.ljust(_LABEL) if number == 0 else " " * _LABEL
+        made += textwrap.wrap(line, _WIDTH, initial_indent=first,
+                              subsequent_indent=" " * (_LABEL + 2), break_long_words=False,
+                              break_on_hyphens=False)
+    return made
+
+
+def _advantages(given: Configured) -> List[str]:
+    """The stages of the advantages."""
+    if given.estimator is None:
+        line = given.token_advantage
+        return _item("advantages", [f"{line} (of tokens; of the C++ library)" if line else
+                                    "not in this library, see below"])
+    lines = [given.estimator]
+    lines += [f"{number}. {step}" for number, step in
+              enumerate(advantage.stages(given.estimator, given.weights), 1)]
+    lines.append(advantage.edges(given.estimator))
+    return _item("advantages", lines)
+
+
+def _corrections(given: Configured) -> List[str]:
+    """The pre-passes."""
+    lines: List[str] = []
+    for line in given.corrections:
+        lines += [line, f"  {words.prepass(line)}"]
+    return _item("pre-passes", lines or ["none"])
+
+
+def _loss(given: Configured) -> List[str]:
+    """The parts of the loss."""
+    if given.loss is None:
+        return _item("loss", ["not in this library, see below"])
+    values = words.parts_of(given.loss)
+    made = _item("loss", [given.loss.line.split(" ")[0]])
+    if isinstance(given.loss, ContrastiveLoss):
+        made += _item("  of a group", words.contrastive(given.loss))
+        made += _item("  divided by", ["the groups"])
+    else:
+        made += _item("  ratio", [words.ratio(values)])
+        made += _item("  each token", [*words.surrogate(values)])
+    made += _item("  KL", [words.kl(values) or (
+        f"in the reward: {given.kl.coef:g} times {given.kl.estimator}, old_logp against ref_logp"
+        if given.kl is not None and given.kl.place == "reward" else
+        "in a second loss" if given.kl is not None else "none")])
+    if not isinstance(given.loss, ContrastiveLoss):
+        made += _item("  divided by", [words.divided_by(values)])
+    if given.entropy is not None:
+        over = "over the valid tokens" if given.entropy.mean == "tokens" else "as the loss"
+        made += _item("  entropy", [f"- {given.entropy.coef:g} times its mean {over}"])
+    for more in given.more_losses:
+        values = words.parts_of(more)
+        made += _item("  plus", [f"a second loss, {words.kl(values)[2:]}, as "
+                                 f"{words.divided_by(values)}"])
+    return made
+
+
+def _calls(given: Configured) -> List[str]:
+    """The calls, and what they are given."""
+    made = ["", "Calls:"]
+    lines = []
+    if given.estimator is not None:
+        extra = "" if given.weights is None else f", weights={list(given.weights)}"
+        lines.append(f'gdpo.advantages(rewards, estimator="{given.estimator}"{extra}, ...)')
+    if given.corrections:
+        listed = ", ".join(f'"{line}"' for line in given.corrections)
+        lines.append(f"gdpo.prepare([{listed}], ...)")
+    for loss in [given.loss, *given.more_losses]:
+        if loss is not None:
+            lines.append(f'gdpo.{type(loss).__name__}("{loss.line}")')
+    for line in lines:
+        made += textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="      ",
+                              break_long_words=False, break_on_hyphens=False)
+    needed = [f"{name}: {text}" for name, text in given.arrays.items()]
+    needed += [f"counts, {name}: {text}" for name, text in given.counts.items()]
+    if given.temperature != 1:
+        needed.append(f"logits are divided by the temperature {given.temperature:g}")
+    if needed:
+        made += ["", "Their arguments:"]
+        for text in needed:
+            made += textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="      ",
+                                  break_long_words=False, break_on_hyphens=False)
+    return made

@@ -1,0 +1,293 @@
+"""Trainers' configurations as calls of this library, and what is said about them."""
+import argparse
+import dataclasses
+import json
+import re
+import types
+
+import pytest
+import torch
+import trainer_configs
+
+import gdpo
+from gdpo.__main__ import main
+from gdpo._prepare import prepasses
+from gdpo._settings import estimator_settings, loss_settings, settings_of
+from gdpo.configs import TRAINERS
+from gdpo.configs._configured import entropy_settings
+from gdpo.configs._options import Options, flat, parsed, words_to_options
+
+SHORT = {"verl": {"A.": "actor_rollout_ref.actor.", "L.": "actor_rollout_ref.actor.policy_loss.",
+                  "R.": "algorithm.rollout_correction."},
+         "openrlhf": {"--V.": "--algo.advantage."}}
+# Names that OpenRLHF's losses may have, and those of presets with the same formulas.
+SAME = {"openrlhf::ppo": "verl::vanilla", "openrlhf::gspo": "gspo"}
+
+
+def cases():
+    """Trainer, words of a command, and what they mean, of each configuration."""
+    found = []
+    for trainer in TRAINERS:
+        text = getattr(trainer_configs, trainer.upper())
+        for block in re.split(r"\n(?=\S)", text.strip()):
+            name, _, rest = block.partition("\n")
+            options, _, expected = " ".join(rest.split()).partition("=> ")
+            found.append(pytest.param(
+                trainer, options, [part.strip() for part in expected.split("|")],
+                id=f"{trainer}: {name}"))
+    return found
+
+
+def words_of(trainer, options):
+    """The words of a command, with the whole names of options."""
+    words = []
+    for word in options.split():
+        short = next((s for s in SHORT.get(trainer, {}) if word.startswith(s)), None)
+        if word != "-":
+            words.append((word if short is None else SHORT[trainer][short] + word[len(short):]
+                          ).replace("~", " "))
+    return words
+
+
+def from_words(trainer, options, **more):
+    return gdpo.from_config(trainer, words_to_options(words_of(trainer, options)), **more)
+
+
+def values(line):
+    """The settings of a loss with their values, but those of an entropy bonus."""
+    return {s.name: s.value for s in loss_settings(line)
+            if s.value and not s.name.startswith("entropy.")}
+
+
+def has_entropy():
+    return entropy_settings("grpo", 0.1, "loss") is not None
+
+
+@pytest.mark.parametrize("trainer, options, expected", cases())
+def test_configuration(trainer, options, expected):
+    """The presets, or the option that is refused by its name."""
+    given = from_words(trainer, options)
+    estimator, losses, corrections, lacks = expected
+    assert (given.estimator or given.token_advantage or "-") == estimator
+    if given.estimator is not None:
+        assert estimator_settings(given.estimator)
+    made = [loss.line for loss in (given.loss, *given.more_losses) if loss is not None]
+    wanted = [] if losses == "-" else losses.split(" + ")
+    assert len(made) == len(wanted)
+    for ours, theirs in zip(made, wanted):
+        name = ours.split(" ")[0]
+        assert SAME.get(name, name) == theirs.split(" ")[0]
+        found, meant = values(ours), values(theirs)
+        shared = found.keys() & meant.keys()
+        assert len(shared) > 10
+        assert {key: found[key] for key in shared} == {key: meant[key] for key in shared}
+    assert list(given.corrections) == ([] if corrections == "-" else corrections.split(", "))
+    for line in given.corrections:
+        name = line.split(" ")[0]
+        assert name in prepasses()
+        assert name in ("overlong", "top_entropy") or settings_of("prepass", line)
+    names = [] if lacks == "-" else [name.rstrip("?") for name in lacks.split(" ")
+                                     if not (name.endswith("?") and has_entropy())]
+    assert list(given.unsupported) == names
+    if names:
+        with pytest.raises(ValueError) as error:
+            from_words(trainer, options, strict=True)
+        assert all(f"  {name}: " in str(error.value) for name in names)
+    else:
+        from_words(trainer, options, strict=True)
+
+
+@pytest.mark.parametrize("trainer, options, expected", cases())
+def test_explanation(trainer, options, expected):
+    """All of a configuration is in its text, which has no line of more than 100 columns."""
+    given = from_words(trainer, options)
+    text = given.explain()
+    assert text.startswith(given.release)
+    assert all(len(line) <= 100 or " " not in line.strip() for line in text.split("\n"))
+    flat_text = " ".join(text.split())
+    for line in (given.estimator, given.token_advantage, given.value_loss, *given.corrections):
+        assert line is None or line in flat_text
+    for loss in (given.loss, *given.more_losses):
+        assert loss is None or loss.line in flat_text
+    for name in (*given.yours, *given.unread, *given.unsupported):
+        assert f"{name}: " in text
+    assert "None" not in text.replace("given None", "")
+
+
+def test_there_are_enough_of_each():
+    counts = {trainer: len(re.split(r"\n(?=\S)", getattr(trainer_configs, trainer.upper()).strip()))
+              for trainer in TRAINERS}
+    assert all(count >= 30 for count in counts.values()), counts
+
+
+NESTED = {"algorithm": {"adv_estimator": "grpo", "rollout_correction": {"rollout_is": "token"}},
+          "actor_rollout_ref": {"actor": {"clip_ratio_high": "0.28", "use_kl_loss": True,
+                                          "kl_loss_coef": "1e-3", "optim": {"lr": 1e-6}},
+                                "rollout": {"n": 8, "temperature": 0.9}}}
+
+
+def as_namespace(value):
+    return types.SimpleNamespace(**{key: as_namespace(part) for key, part in value.items()}
+                                 ) if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("config", [
+    NESTED, flat(NESTED), as_namespace(NESTED), argparse.Namespace(**flat(NESTED)),
+    {f"--{name.replace('_', '-')}": value for name, value in flat(NESTED).items()}])
+def test_every_form_of_a_configuration_is_the_same(config):
+    given = gdpo.from_config("verl", config, strict=True)
+    assert given.loss.line == gdpo.from_config("verl", NESTED).loss.line
+    assert "surrogate.high=0.28" in given.loss.line and "kl.beta=0.001" in given.loss.line
+    assert given.corrections == ("verl::token_is clip.hi=2.0",)
+    assert given.temperature == 0.9
+
+
+def test_dataclasses_and_references():
+    @dataclasses.dataclass
+    class Actor:
+        clip_ratio_high: float = 0.3
+        loss_agg_mode: str = "${oc.select:trainer.mode,seq-mean-token-mean}"
+        strategy: str = "???"
+
+    config = {"algorithm": {"adv_estimator": "grpo", "gamma": "${algorithm.lam}", "lam": 1.0},
+              "actor_rollout_ref": {"actor": Actor()}}
+    given = gdpo.from_config("verl", config, strict=True)
+    assert given.aggregate == "seq-mean-token-mean" and "surrogate.high=0.3" in given.loss.line
+
+
+def test_what_the_trainer_does_not_read_is_said():
+    given = from_words("verl", "algorithm.adv_estimator=gdpo A.clip_ratio=0.1 "
+                       "algorithm.norm_adv_by_std_in_grpo=False algorithm.gdpo_reward_keys=[a,b]")
+    assert set(given.unread) == {"actor_rollout_ref.actor.clip_ratio",
+                                 "algorithm.norm_adv_by_std_in_grpo"}
+    assert "0.2 and 0.2" in given.unread["actor_rollout_ref.actor.clip_ratio"]
+    assert not gdpo.from_config("trl", {"epsilon": 0.2, "loss_type": "sapo"}).unread
+    assert set(gdpo.from_config("trl", {"epsilon": 0.3, "loss_type": "sapo"}).unread) == {"epsilon"}
+
+
+@pytest.mark.parametrize("trainer, option, near", [
+    ("verl", "actor_rollout_ref.actor.kl_loss_coeff", "actor_rollout_ref.actor.kl_loss_coef"),
+    ("verl", "algorithm.adv_estimater", "algorithm.adv_estimator"),
+    ("verl", "algoritm.adv_estimator", "algorithm.adv_estimator"),
+    ("trl", "epsilon_hi", "epsilon_high"), ("trl", "learning_rat", "learning_rate"),
+    ("ms_swift", "fipo_detach_weight", None), ("ms_swift", "loss_typ", "loss_type"),
+    ("openrlhf", "init_kl_coef", "algo.kl.init_coef"),
+    ("openrlhf", "advantage_estimator", "algo.advantage.estimator"),
+    ("openrlhf", "actor.eps_clip_low_hig", "actor.eps_clip_low_high")])
+def test_an_unknown_option_is_named(trainer, option, near):
+    said = gdpo.from_config(trainer, {option: 1}).unsupported[option]
+    assert said.startswith("no option of this release")
+    assert (near is None and "did you mean" not in said) or f"did you mean {near}" in said
+
+
+@pytest.mark.parametrize("trainer, option", [
+    ("verl", "actor_rollout_ref.actor.optim.lr"), ("verl", "trainer.total_epochs"),
+    ("verl", "actor_rollout_ref.actor.megatron.override_transformer_config.x"),
+    ("verl", "algorithm._target_"), ("verl", "critic.model.path"), ("verl", "reward.num_workers"),
+    ("trl", "learning_rate"), ("trl", "dataset_name"), ("trl", "model_init_kwargs.dtype"),
+    ("ms_swift", "lora_rank"), ("ms_swift", "vllm_mode"), ("ms_swift", "reward_funcs"),
+    ("openrlhf", "actor.adam.lr"), ("openrlhf", "vllm.num_engines"), ("openrlhf", "local_rank"),
+    ("openrlhf", "critic.muon.lr"), ("openrlhf", "ds.zero_stage")])
+def test_what_does_not_concern_the_loss_is_ignored(trainer, option):
+    plain, given = (gdpo.from_config(trainer, config) for config in ({}, {option: 1}))
+    assert dict(given.unsupported) == dict(plain.unsupported)
+    assert given.loss.line == plain.loss.line
+
+
+def test_mistakes():
+    with pytest.raises(ValueError, match="gdpo.from_config: trainer: given 'ppo'; needed: one of"):
+        gdpo.from_config("ppo", {})
+    with pytest.raises(ValueError, match="gdpo.from_config: config: given 3; needed: "):
+        gdpo.from_config("verl", 3)
+    with pytest.raises(ValueError, match="gdpo.from_config: trl: "):
+        gdpo.from_config("trl", {"loss_type": "dapo", "epsilon": "wide"})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        gdpo.from_config("trl", {}).estimator = "grpo"
+    with pytest.raises(TypeError):
+        gdpo.from_config("trl", {}).unsupported["beta"] = "no"
+
+
+def test_the_calls_run():
+    """What a configuration gives goes into the calls as it is."""
+    torch.manual_seed(7)
+    given = gdpo.from_config("trl", {
+        "loss_type": "dapo", "beta": 0.1, "use_vllm": True, "off_policy_mask_threshold": 0.5,
+        "mask_truncated_completions": True, "reward_weights": [1, 0.5]}, strict=True)
+    logp = (torch.randn(8, 5) - 2).requires_grad_()
+    old, ref, sampled = (logp.detach() + 0.1 * torch.randn(8, 5) for _ in range(3))
+    advantages = gdpo.advantages(torch.rand(8, 2), group_size=4, estimator=given.estimator,
+                                 weights=given.weights)
+    truncated = torch.tensor([1, 0, 0, 0, 0, 0, 0, 0])
+    prepared = gdpo.prepare(given.corrections, logp=logp.detach(), old_logp=old,
+                            rollout_logp=sampled, truncated=truncated, advantages=advantages,
+                            mask=torch.ones(8, 5))
+    counts = gdpo.count(mask=prepared.mask)
+    counts[3] = counts[0]
+    loss, metrics = given.loss(logp, old_logp=old, ref_logp=ref, advantages=advantages,
+                               counts=counts, **prepared.arrays())
+    loss.backward()
+    assert logp.grad[0].abs().sum() == 0 and logp.grad[1:].abs().sum() > 0
+    assert metrics["kl_loss"] != 0
+
+
+def test_a_kl_term_with_another_mean_is_a_second_loss():
+    """Of rows, beside a loss over tokens; by the formula of k2."""
+    torch.manual_seed(8)
+    given = from_words("openrlhf", "--V.estimator rloo --algo.kl.use_loss --algo.kl.estimator k2 "
+                       "--actor.loss_agg_mode seq-mean-token-mean --algo.kl.init_coef 0.5")
+    assert not given.unsupported and values(given.loss.line)["kl.beta"] == "0"
+    logp, ref = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    term, _ = given.more_losses[0](logp, ref_logp=ref, mask=mask, counts=gdpo.count(mask=mask))
+    of_tokens = ((logp - ref) ** 2 / 2).clamp(max=10)
+    torch.testing.assert_close(term, 0.5 * (of_tokens * mask).sum() / mask.sum())
+
+
+@pytest.mark.parametrize("text, value", [
+    ("none", None), ("True", True), ("3", 3), ("1e-3", 0.001), ("[1, 2]", [1, 2]),
+    ("[a,b]", ["a", "b"]), ('["a"]', ["a"]), ("token-mean", "token-mean"), ("0.5_5.0", "0.5_5.0")])
+def test_values_of_a_command(text, value):
+    assert parsed(text) == value and type(parsed(text)) is type(value)
+
+
+def test_words_of_a_command():
+    assert words_to_options(["a.b=1", "+c=x", "--d", "--e", "1", "2", "--f=g", "--h", "none"]) == {
+        "a.b": 1, "c": "x", "--d": True, "--e": [1, 2], "--f": "g", "--h": None}
+    with pytest.raises(ValueError, match="given 'x'"):
+        words_to_options(["x"])
+    assert Options({"a": "1e-3"}, {"a": 0.5})["a"] == 0.001
+    assert Options({"a": "nan_value"}, {"a": "x"})["a"] == "nan_value"
+
+
+def test_the_command(tmp_path, capsys):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(NESTED), encoding="utf-8")
+    assert main(["explain", str(file), "--strict"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == gdpo.from_config("verl", NESTED).explain() + "\n"
+    words = ["explain", str(file), "algorithm.adv_estimator=remax", "--trainer=verl", "--strict"]
+    assert main(words) == 1
+    assert "given remax" in capsys.readouterr().out
+    assert main(["explain", "--actor.eps_clip", "0.1", "--algo.advantage.estimator", "rloo"]) == 0
+    assert "OpenRLHF" in capsys.readouterr().out
+    assert main(["explain", "loss_type=sapo"]) == 2
+    assert "--trainer" in capsys.readouterr().err
+    assert main(["explain", "--trainer", "ppo"]) == 2 and main(["help"]) == 2
+    assert main([]) == 2 and main(["--help"]) == 0
+    assert main(["explain", str(tmp_path / "missing.json"), "--trainer", "trl"]) == 2
+
+
+def test_a_file_of_yaml(tmp_path, capsys):
+    yaml = pytest.importorskip("yaml")
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(NESTED), encoding="utf-8")
+    assert main(["explain", str(file)]) == 0
+    assert "verl::token_is clip.hi=2.0" in capsys.readouterr().out
+
+
+def test_entropy_is_a_setting_where_losses_have_it():
+    given = from_words("openrlhf", "--V.estimator rloo --actor.entropy_coef 0.01")
+    assert given.entropy == gdpo.configs.Entropy(0.01, "tokens")
+    assert ("actor.entropy_coef" in given.unsupported) != has_entropy()
+    assert ("entropy.coef=0.01" in given.loss.line) == has_entropy()
+    assert "- 0.01 times its mean over the valid tokens" in given.explain()
