@@ -478,3 +478,56 @@ def test_ppo_loss_with_our_kl(record, seeds):
         tokens.close(record, "ppo_loss", "verl::vanilla (loss) with its KL",
                      lambda logp: ours(logp, **arrays),
                      lambda logp: ppo_loss_of(tokens, config)(logp)[0], seed)
+
+
+def configured(tokens, config):
+    """What gdpo.from_config makes of the actor's configuration, as a function of log-probs."""
+    given = gdpo.from_config("verl", {"algorithm.adv_estimator": "grpo",
+                                      "actor_rollout_ref.actor": config}, strict=True)
+    info, own = tokens.info, gdpo.count(mask=tokens.mask)
+    counts = own.clone()
+    if info.get("batch_num_tokens") is not None:
+        counts[0] = info["batch_num_tokens"]
+    if info.get("global_batch_size") is not None:
+        counts[1:3] = info["global_batch_size"]
+    mean_of_micro_batch = given.counts.get("rows") == "the rows of the micro-batch"
+    arrays = {"old_logp": tokens.old_logp, "token_advantages": tokens.advantages,
+              "ref_logp": tokens.ref_logp, "mask": tokens.mask}
+    weights = {"weights": tokens.weights}
+    if given.loss.line.startswith("verl::dro"):
+        weights["kl_weights"] = tokens.weights
+
+    def loss(logp):
+        more = dict(weights)
+        if given.corrections:
+            prepared = gdpo.prepare(given.corrections, logp=logp.detach(), mask=tokens.mask,
+                                    weights=tokens.weights, old_logp=tokens.old_logp,
+                                    token_advantages=tokens.advantages)
+            more = {"weights": prepared.weights}
+        total = given.loss(logp, counts=own if mean_of_micro_batch else counts, **arrays,
+                           **more).loss
+        ranks = info.get("dp_size", 1)
+        total = total if mean_of_micro_batch else total * ranks
+        return total + sum(term(logp, counts=counts, **arrays).loss * ranks
+                           for term in given.more_losses)
+    return loss
+
+
+@pytest.mark.parametrize("mode", [*plugin.OF_VERL, "gpg", "dppo_tv", "dppo_kl"])
+def test_ppo_loss_from_config(record, seeds, mode):
+    """All that the actor computes, beside what from_config says of its configuration."""
+    for seed in seeds:
+        tokens = Tokens(seed)
+        tokens.widen()
+        if mode == "sapo":  # the gradient of verl's sigmoid has few digits in float32
+            for name in tokens.ARRAYS:
+                array = getattr(tokens, name)
+                setattr(tokens, name, None if array is None else array.double())
+        if mode == "geo_mean":  # which takes weights of rows
+            tokens.weights = None
+        if mode == "dppo_kl":  # of a probability above 1 verl's binary KL is NaN
+            tokens.logp = tokens.logp.clamp(max=-0.001)
+        config = tokens.actor(mode, **kl_config(tokens))
+        tokens.close(record, "ppo_loss", f"from_config: verl::{mode} (loss)",
+                     configured(tokens, config),
+                     lambda logp: ppo_loss_of(tokens, config)(logp)[0], seed)
