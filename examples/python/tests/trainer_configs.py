@@ -211,6 +211,10 @@ VESPO
   loss_type=vespo use_vllm=True vllm_importance_sampling_mode=token_truncate vespo_k_pos=2.0
   vespo_lambda_neg=2.0
   => trl::grpo | trl::vespo | trl::token_truncate clip.lo=-inf clip.hi=3 reach=level | -
+VESPO with masks of tokens
+  loss_type=vespo use_vllm=True vllm_importance_sampling_mode=token_mask
+  => trl::grpo | trl::vespo | trl::token_mask gate.min=-inf gate.max=3 importance.reach=level
+     gate.reach=level | -
 VESPO with masks of rows
   loss_type=vespo use_vllm=True
   => trl::grpo | trl::vespo | - | vllm_importance_sampling_mode

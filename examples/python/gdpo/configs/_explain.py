@@ -1,4 +1,5 @@
 """A trainer's configuration in words and formulas."""
+import re
 import textwrap
 from typing import Iterable, List
 
@@ -9,6 +10,8 @@ from . import _words_loss as words
 
 _WIDTH = 100
 _LABEL = 14
+# What a line is not broken in: intervals, clips and conditions.
+_WHOLE = re.compile(r"\[[^\]]{,40}\]|clip\([^)]*\)|\b\w+ (?:>=|<=|>|<|=) [^\s,)]+")
 
 
 def explanation(given: Configured) -> str:
@@ -25,10 +28,16 @@ def explanation(given: Configured) -> str:
         if texts:
             parts += ["", f"{title}:"]
             for name, text in texts.items():
-                parts += textwrap.wrap(f"{name}: {text}", _WIDTH, initial_indent="  ",
-                                       subsequent_indent="      ", break_long_words=False,
-                                       break_on_hyphens=False)
+                parts += _wrapped(f"{name}: {text}", "  ", " " * 6)
     return "\n".join(parts)
+
+
+def _wrapped(text: str, first: str, others: str) -> List[str]:
+    """The lines of a text, with these blanks in front of the first and of the others."""
+    whole = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), text)
+    return [line.replace("\0", " ") for line in textwrap.wrap(
+        whole, _WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False,
+        break_on_hyphens=False)]
 
 
 def _item(label: str, lines: Iterable[str]) -> List[str]:
@@ -36,9 +45,7 @@ def _item(label: str, lines: Iterable[str]) -> List[str]:
     made: List[str] = []
     for number, line in enumerate(lines):
         first = label.ljust(_LABEL) if number == 0 else " " * _LABEL
-        made += textwrap.wrap(line, _WIDTH, initial_indent=first,
-                              subsequent_indent=" " * (_LABEL + 2), break_long_words=False,
-                              break_on_hyphens=False)
+        made += _wrapped(line, first, " " * (_LABEL + 2))
     return made
 
 
@@ -67,7 +74,7 @@ def _loss(given: Configured) -> List[str]:
     """The parts of the loss."""
     if given.loss is None:
         return _item("loss", ["not in this library, see below"])
-    values = words.parts_of(given.loss)
+    values = words.values_of(given.loss.line)
     made = _item("loss", [given.loss.line.split(" ")[0]])
     if isinstance(given.loss, ContrastiveLoss):
         made += _item("  of a group", words.contrastive(given.loss))
@@ -85,7 +92,7 @@ def _loss(given: Configured) -> List[str]:
         over = "over the valid tokens" if given.entropy.mean == "tokens" else "as the loss"
         made += _item("  entropy", [f"- {given.entropy.coef:g} times its mean {over}"])
     for more in given.more_losses:
-        values = words.parts_of(more)
+        values = words.values_of(more.line)
         made += _item("  plus", [f"a second loss, {words.kl(values)[2:]}, as "
                                  f"{words.divided_by(values)}"])
     return made
@@ -105,8 +112,7 @@ def _calls(given: Configured) -> List[str]:
         if loss is not None:
             lines.append(f'gdpo.{type(loss).__name__}("{loss.line}")')
     for line in lines:
-        made += textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="      ",
-                              break_long_words=False, break_on_hyphens=False)
+        made += _wrapped(line, "  ", " " * 6)
     needed = [f"{name}: {text}" for name, text in given.arrays.items()]
     needed += [f"counts, {name}: {text}" for name, text in given.counts.items()]
     if given.temperature != 1:
@@ -114,6 +120,5 @@ def _calls(given: Configured) -> List[str]:
     if needed:
         made += ["", "Their arguments:"]
         for text in needed:
-            made += textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="      ",
-                                  break_long_words=False, break_on_hyphens=False)
+            made += _wrapped(text, "  ", " " * 6)
     return made

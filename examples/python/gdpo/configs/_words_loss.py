@@ -3,7 +3,6 @@ import math
 from typing import Dict, List
 
 from .._contrastive import ContrastiveLoss
-from .._policy_loss import PolicyLoss
 from .._settings import loss_settings, settings_of
 
 _KL = {"k1": "-d", "abs": "|d|", "k2": "d^2 / 2", "k3": "e^d - 1 - d", "forward_k1": "d"}
@@ -116,7 +115,7 @@ def divided_by(values: Dict[str, str]) -> str:
     """What a loss is divided by."""
     mode, over = values["aggregate.mode"], values["aggregate.over"]
     count = {"tokens": "tokens", "rows": "rows", "non_empty_rows": "rows with a token",
-             "given": "a count of yours"}[over]
+             "given": "the count given (see below)"}[over]
     rows = values["aggregate.row_count_eps"]
     plus = "" if float(rows) == 0 else f" + {float(rows):g}"
     if mode == "token-sum":
@@ -187,8 +186,9 @@ def _gate(values: Dict[str, str], weighs: bool) -> str:
     ends = (f"at most {high:g}" if math.isinf(low) else
             f"at least {low:g}" if math.isinf(high) else f"within [{low:g}, {high:g}]")
     words = _STATISTICS if values["estimator"] == "ratio" else _MEANS
-    text = (f"{'only' if weighs else 'kept'} where {_ESTIMATES[values['estimator']]} "
-            f"{words[values['statistic']]}, is {ends} (p = e^{top}, q = e^{bottom})")
+    level = words[values["statistic"]]
+    text = (f"{'only' if weighs else 'kept'} where {_ESTIMATES[values['estimator']]} {level}"
+            f"{',' if ',' in level else ''} is {ends} (p = e^{top}, q = e^{bottom})")
     return text + {"negative_advantage": ", or A >= 0", "outward":
                    ", or the update does not go further away"}.get(values["when"], "")
 
@@ -209,8 +209,3 @@ def _covariance(values: Dict[str, str]) -> str:
         return f"the KL term is of the {share} with the largest covariance of A and logp"
     return (f"{share}, drawn from those whose covariance of A and logp is within "
             f"[{_g(values['min'])}, {_g(values['max'])}], leave the surrogate")
-
-
-def parts_of(loss: PolicyLoss) -> Dict[str, str]:
-    """The settings of a loss with their values."""
-    return values_of(loss.line)

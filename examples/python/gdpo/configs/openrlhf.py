@@ -122,8 +122,8 @@ def _penalty(draft: Draft, options: Options, chosen: str, coef: float) -> None:
                     "normalized, and gdpo.advantages has one number a row (algo.kl.use_loss, or 0)")
         return
     draft.yours["algo.kl.init_coef"] = (
-        f"each token pays for the KL from it on: token_advantages = advantages of its row - {coef:g} "
-        f"* (the sum of {kind} between old_logp and ref_logp over this and later tokens)")
+        f"each token pays for the KL from it on: its advantage is that of its row - {coef:g} * (the "
+        f"sum of {kind} between old_logp and ref_logp over this and later tokens)")
     draft.arrays["ref_logp"] = "the reference's log-probs"
 
 

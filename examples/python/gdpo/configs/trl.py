@@ -118,7 +118,8 @@ def _rloo(draft: Draft, options: Options) -> None:
     beta = float(options["beta"])
     renorm = {"renorm": "batch", "renorm__eps": 1e-4} if options["normalize_advantages"] else {}
     draft.fields["estimator"] = estimator_line(
-        "rloo", missing__row="exclude_unscored", missing__infinite="nan_to_num", penalty__coef=beta or None, **renorm)
+        "rloo", missing__row="exclude_unscored", missing__infinite="nan_to_num",
+        penalty__coef=beta or None, **renorm)
     if beta:
         draft.fields["kl"] = Kl("reward", "k1", beta)
         draft.arrays["penalty"] = ("of gdpo.advantages: the sum over each row's tokens of old_logp "
