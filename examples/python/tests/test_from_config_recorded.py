@@ -1,4 +1,4 @@
-"""OpenRLHF's options as calls of this library give the numbers that OpenRLHF has been recorded with.
+"""OpenRLHF's options as calls of this library give the numbers that were recorded of OpenRLHF.
 
 The other trainers have plug-ins, whose tests in examples/python/trainers compare them.
 """

@@ -5,10 +5,15 @@ import difflib
 import json
 import re
 import types
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional
 
 _REFERENCE = re.compile(r"^\$\{(?:oc\.select:)?\s*([\w.]+)\s*(?:,\s*(.*?)\s*)?\}$")
 _NAMES = re.compile(r"[\w-]+(\.[\w-]+)*")
+
+
+def names_of(text: str) -> FrozenSet[str]:
+    """The names in a text, with blanks between."""
+    return frozenset(text.split())
 
 
 def parsed(text: str) -> Any:

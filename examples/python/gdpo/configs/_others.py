@@ -1,7 +1,8 @@
 """The options of trainers that do not concern the loss, as far as they have no section."""
+from ._options import names_of
 
 # Of TRL 1.16.0 and of ms-swift 4.6.0: most are those of transformers.TrainingArguments.
-_SHARED = frozenset("""
+_SHARED = names_of("""
     accelerator_config adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size
     average_tokens_across_devices batch_eval_metrics bf16 bf16_full_eval bnb_4bit_quant_storage
     bnb_4bit_quant_type cache_implementation cast_lm_head_to_fp32 chat_template_kwargs data_seed
@@ -34,10 +35,10 @@ _SHARED = frozenset("""
     vllm_gpu_memory_utilization vllm_group_port vllm_max_model_length vllm_mode vllm_model_impl
     vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout
     vllm_structured_outputs_regex vllm_tensor_parallel_size warmup_steps weight_decay
-""".split())
+""")
 
 #: Of TRL's GRPOConfig and RLOOConfig, and of its command.
-TRL = _SHARED | frozenset("""
+TRL = _SHARED | names_of("""
     activation_checkpointing activation_checkpointing_kwargs attn_implementation dataset_config
     dataset_name dataset_streaming dataset_test_split dataset_train_split dtype
     entropy_coef_delta entropy_coef_max entropy_coef_min entropy_target ignore_bias_buffers
@@ -45,10 +46,10 @@ TRL = _SHARED | frozenset("""
     lora_target_parameters lora_task_type model_name_or_path num_generations pad_to_multiple_of
     reward_model_name_or_path transformers_continuous_batching_config trust_remote_code
     use_bnb_nested_quant use_peft use_transformers_continuous_batching
-""".split())
+""")
 
 #: Of `swift rlhf`.
-MS_SWIFT = _SHARED | frozenset("""
+MS_SWIFT = _SHARED | names_of("""
     acc_strategy adalora_beta1 adalora_beta2 adalora_deltaT adalora_init_r
     adalora_orth_reg_weight adalora_target_r adalora_tfinal adalora_tinit adapter_act
     adapter_length adapters add_non_thinking_prefix add_version agent_template aligner_lr
@@ -130,4 +131,4 @@ MS_SWIFT = _SHARED | frozenset("""
     vllm_reasoning_parser vllm_server_group_port vllm_server_pass_dataset
     vllm_speculative_config vllm_use_async_engine wandb_log_unique_prompts warmup_ratio
     whiten_rewards write_batch_size zero_hpz_partition_size
-""".split())
+""")

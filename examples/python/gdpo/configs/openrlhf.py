@@ -3,7 +3,7 @@ from typing import Any, Dict, List, Optional
 
 from .._policy_loss import value_of
 from ._configured import Draft, Kl, estimator_line, first_known, prepass_line
-from ._options import Options
+from ._options import Options, names_of
 
 #: The release whose options these are.
 RELEASE = "OpenRLHF 0.11.2"
@@ -28,12 +28,12 @@ DEFAULTS: Dict[str, Any] = {
 #: The sections whose options all are known, and those options in them that do not concern the
 #: loss; a name means what is below it too.
 SECTIONS = ("algo", "actor", "critic", "reward")
-IGNORED = frozenset("""
+IGNORED = names_of("""
     num_nodes num_gpus_per_node model_name_or_path remote_url offload optim muon adam lr_scheduler
     lr_warmup_ratio min_lr_ratio max_norm gradient_checkpointing_enable
     gradient_checkpointing_reentrant freeze_visual_encoder freezing_steps save_value_network
     normalize_enable dynamic_filtering_range
-""".split())
+""")
 #: The options of the command that have no section, and do not concern the loss either.
 WITHOUT_SECTION = frozenset(("local_rank", "use_ms"))
 
@@ -122,8 +122,8 @@ def _penalty(draft: Draft, options: Options, chosen: str, coef: float) -> None:
                     "normalized, and gdpo.advantages has one number a row (algo.kl.use_loss, or 0)")
         return
     draft.yours["algo.kl.init_coef"] = (
-        f"each token pays for the KL from it on: its advantage is that of its row - {coef:g} * (the "
-        f"sum of {kind} between old_logp and ref_logp over this and later tokens)")
+        f"each token pays for the KL from it on: its advantage is that of its row - {coef:g} * "
+        f"(the sum of {kind} between old_logp and ref_logp over this and later tokens)")
     draft.arrays["ref_logp"] = "the reference's log-probs"
 
 

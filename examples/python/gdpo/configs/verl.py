@@ -2,7 +2,7 @@
 from typing import Any, Dict, Optional
 
 from ._configured import Draft, Kl, estimator_line, prepass_line
-from ._options import Options
+from ._options import Options, names_of
 from ._verl_actor import ACTOR, KINDS, ROLLOUT_CORRECTION, add_loss
 from ._verl_correction import DEFAULTS as CORRECTION
 
@@ -35,7 +35,7 @@ DEFAULTS: Dict[str, Any] = {
 #: The sections whose options all are known, and those options in them that do not concern the
 #: loss; a name means what is below it too.
 SECTIONS = ("algorithm", ACTOR, "critic")
-IGNORED = frozenset("""
+IGNORED = names_of("""
     _target_ rollout_n strategy ppo_mini_batch_size ppo_micro_batch_size
     ppo_micro_batch_size_per_gpu ppo_infer_micro_batch_size_per_gpu use_dynamic_bsz
     ppo_max_token_len_per_gpu ppo_infer_max_token_len_per_gpu forward_max_token_len_per_gpu
@@ -48,7 +48,7 @@ IGNORED = frozenset("""
     recompute_old_log_prob router_replay model model_config global_batch_info nccl_timeout enable
     kl_ctrl pf_ppo filter_groups max_num_gen_batches policy_loss._target_
     policy_loss.rollout_correction rollout_correction._target_
-""".split())
+""")
 
 # The estimators of one number a row, by adv_estimator.
 _ESTIMATORS = {name: f"verl::{name}" for name in (

@@ -16,7 +16,6 @@ from swift.rl_core.data import GRPOBatch
 
 import gdpo
 from gdpo.configs import _ms_swift_loss as options
-from gdpo.integrations import ms_swift
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 

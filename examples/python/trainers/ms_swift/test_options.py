@@ -1,5 +1,6 @@
 """gdpo.from_config knows every option of this ms-swift, with its default."""
 import dataclasses
+import types
 
 import pytest
 from swift.arguments import RLHFArguments
@@ -26,18 +27,17 @@ def test_every_option_is_known(config):
 
 def test_defaults():
     theirs = {**defaults(RLHFArguments), **FOR_GRPO}
-    assert options.DEFAULTS == {name: theirs[name] for name in options.DEFAULTS}
+    assert {name: theirs[name] for name in options.DEFAULTS} == options.DEFAULTS
 
 
 def test_the_options_of_the_command_as_an_object():
-    config = argparse_like(loss_type=["cispo"], epsilon_high=5.0, beta=None, scale_rewards=None)
+    config = arguments(loss_type=["cispo"], epsilon_high=5.0, beta=None, scale_rewards=None)
     given = gdpo.from_config("ms_swift", config, strict=True)
     assert given.loss.line.startswith("ms_swift::cispo") and given.estimator == "ms_swift::grpo"
     assert "kl.beta=0.04" in given.loss.line
 
 
-def argparse_like(**settings):
+def arguments(**settings):
     """The options with their defaults, as an object whose attributes they are."""
-    import types
     theirs = {**defaults(RLHFArguments), "rlhf_type": "grpo", **settings}
     return types.SimpleNamespace(**theirs)
