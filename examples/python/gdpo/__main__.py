@@ -30,11 +30,15 @@ def _read(path: pathlib.Path) -> Dict[str, Any]:
 
 
 def _trainer_of(options: Dict[str, Any]) -> Optional[str]:
-    """The trainer that has most of these options; None where no other has fewer."""
-    counts = sorted(((sum(name in importlib.import_module(f".configs.{trainer}", __package__
-                                                          ).DEFAULTS for name in options), trainer)
-                     for trainer in TRAINERS), reverse=True)
-    return counts[0][1] if counts[0][0] > counts[1][0] else None
+    """The trainer that lacks the fewest of these options, and reads the most; None for a tie."""
+    scores = []
+    for trainer in TRAINERS:
+        module = importlib.import_module(f".configs.{trainer}", __package__)
+        heads = {name.split(".")[0] for name in (*module.DEFAULTS, *module.IGNORED)}
+        lacks = sum(name.split(".")[0] not in heads for name in options)
+        scores.append((-lacks, sum(name in module.DEFAULTS for name in options), trainer))
+    scores.sort(reverse=True)
+    return scores[0][2] if scores[0][:2] > scores[1][:2] else None
 
 
 _USAGE = f"""usage: python -m gdpo explain CONFIG... [--trainer NAME] [--strict]

@@ -245,7 +245,8 @@ def test_a_kl_term_with_another_mean_is_a_second_loss():
 
 @pytest.mark.parametrize("text, value", [
     ("none", None), ("True", True), ("3", 3), ("1e-3", 0.001), ("[1, 2]", [1, 2]),
-    ("[a,b]", ["a", "b"]), ('["a"]', ["a"]), ("token-mean", "token-mean"), ("0.5_5.0", "0.5_5.0")])
+    ("[a,b]", ["a", "b"]), ('["a"]', ["a"]), ("token-mean", "token-mean"), ("0.5_5.0", "0.5_5.0"),
+    ("'0.01,0.5_2'", "0.01,0.5_2")])
 def test_values_of_a_command(text, value):
     assert parsed(text) == value and type(parsed(text)) is type(value)
 
@@ -272,6 +273,10 @@ def test_the_command(tmp_path, capsys):
     assert "OpenRLHF" in capsys.readouterr().out
     assert main(["explain", "loss_type=sapo"]) == 2
     assert "--trainer" in capsys.readouterr().err
+    for trainer, words in (("TRL", ["loss_type=dapo", "model_name_or_path=x", "num_generations=8"]),
+                           ("ms-swift", ["loss_type=dapo", "rlhf_type=grpo", "lora_rank=8"])):
+        assert main(["explain", *words]) == 0
+        assert capsys.readouterr().out.startswith(trainer)
     assert main(["explain", "--trainer", "ppo"]) == 2 and main(["help"]) == 2
     assert main([]) == 2 and main(["--help"]) == 0
     assert main(["explain", str(tmp_path / "missing.json"), "--trainer", "trl"]) == 2

@@ -74,8 +74,8 @@ dppo_trainer, tv
      aggregate.over=non_empty_rows aggregate.padded_width=true factor.max_ratio=10000 |
      verl::dppo_tv min=-0.15 max=0.15 | -
 dppo_trainer, kl
-  algorithm.adv_estimator=grpo L.loss_mode=dppo_kl A.clip_ratio_low=0.05 A.clip_ratio_high=0.05
-  => verl::grpo | verl::dppo_kl | verl::dppo_kl min=-0.05 max=0.05 | -
+  algorithm.adv_estimator=grpo L.loss_mode=dppo_kl A.clip_ratio_low=0.05 A.clip_ratio_high=0.06
+  => verl::grpo | verl::dppo_kl | verl::dppo_kl min=-0.05 max=0.06 | -
 entropy recipe, clip_cov
   algorithm.adv_estimator=grpo L.loss_mode=clip_cov A.clip_ratio_low=1 A.clip_ratio_high=1
   L.clip_cov_ratio=0.0002

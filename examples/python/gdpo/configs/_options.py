@@ -17,8 +17,13 @@ def names_of(text: str) -> FrozenSet[str]:
 
 
 def parsed(text: str) -> Any:
-    """A value as it is written in a command: none, true, a number, JSON, else the text itself."""
+    """A value as it is written in a command: none, true, a number, JSON, else the text itself.
+
+    What stands in single quotes is a text.
+    """
     text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1]
     known = {"none": None, "null": None, "true": True, "false": False}
     if text.lower() in known:
         return known[text.lower()]

@@ -174,8 +174,8 @@ def _two_calls(draft: Draft, lines: List[str], given: Dict[str, Any], rejections
     if rejections and len(lines) > len(rejections) and (
             given["rollout_is_batch_normalize"] or (single and whole)):
         draft.yours[f"{ROLLOUT_CORRECTION}.rollout_rs"] = (
-            "verl's weights are those of the whole mask: call gdpo.prepare once with the lines of "
-            "the weights and once with those that have reach=mask, both with the mask of the batch")
+            "verl's weights are those of the whole mask: call gdpo.prepare once with their lines "
+            "and once with the others, both with the mask of the batch")
 
 
 def _counts(draft: Draft, name: str, aggregate: str) -> None:

@@ -9,7 +9,7 @@ _KL = {"k1": "-d", "abs": "|d|", "k2": "d^2 / 2", "k3": "e^d - 1 - d", "forward_
 _GRADIENTS = {
     "direct": "", "straight_through_k2": "; its gradient is that of d^2 / 2",
     "score_function": "; its gradient is that of the estimate times log p",
-    "importance_weighted": " times the ratio r, with its gradient",
+    "importance_weighted": "; with the gradient of r too",
     "importance_weighted_k2": "; its gradient is that of w d^2 / 2, w = the ratio of the token, at "
                               "most {max_weight}"}
 _AGAINST = {"ref": "ref_logp", "old": "old_logp", "teacher": "teacher_logp",
@@ -108,7 +108,9 @@ def kl(values: Dict[str, str]) -> str:
     bounds = _bounded(values, "kl.input", "d") + _bounded(values, "kl.output", "the value")
     if values["kl.factor"] == "teacher_gate":
         gradient += f"; times sigmoid({_g(values['kl.gate_beta'])} d) without a gradient"
-    return f"+ {beta:g} ({_KL[values['kl.estimator']]}), d = {other} - logp{bounds}{gradient}"
+    times = "r " if values["kl.gradient"] == "importance_weighted" else ""
+    estimate = _KL[values["kl.estimator"]]
+    return f"+ {beta:g} {times}({estimate}), d = {other} - logp{bounds}{gradient}"
 
 
 def divided_by(values: Dict[str, str]) -> str:
@@ -204,8 +206,8 @@ def _future(values: Dict[str, str]) -> str:
 
 def _covariance(values: Dict[str, str]) -> str:
     """Clip-Cov and KL-Cov."""
-    share = f"{float(values['share']):g} of the tokens"
+    share = f"the share {float(values['share']):g} of the tokens"
     if values["pick"] == "top":
-        return f"the KL term is of the {share} with the largest covariance of A and logp"
+        return f"the KL term is that of {share} with the largest covariance of A and logp"
     return (f"{share}, drawn from those whose covariance of A and logp is within "
             f"[{_g(values['min'])}, {_g(values['max'])}], leave the surrogate")
