@@ -231,7 +231,7 @@ def test_the_calls_run():
 
 
 def test_a_kl_term_with_another_mean_is_a_second_loss():
-    """Of rows, beside a loss over tokens; by the formula of k2."""
+    """The mean over tokens of k2, where the loss is a mean over rows."""
     torch.manual_seed(8)
     given = from_words("openrlhf", "--V.estimator rloo --algo.kl.use_loss --algo.kl.estimator k2 "
                        "--actor.loss_agg_mode seq-mean-token-mean --algo.kl.init_coef 0.5")

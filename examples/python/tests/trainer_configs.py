@@ -141,6 +141,17 @@ bypass_ppo_clip_k3_rs
 bypass_pg_is
   algorithm.adv_estimator=grpo R.bypass_mode=true R.loss_type=reinforce R.rollout_is=sequence
   => verl::grpo | verl::reinforce | verl::sequence_is clip.hi=2.0 pair=drift | -
+bypass_ppo_clip_geo_rs with a KL term
+  algorithm.adv_estimator=grpo R.bypass_mode=true R.rollout_rs=seq_mean_k1
+  R.rollout_rs_threshold=0.5_2.0 A.use_kl_loss=True A.kl_loss_type=k1
+  => verl::grpo | verl::vanilla + ms_swift::sdar kl.estimator=k1 kl.beta=0.001 kl.against=ref
+     kl.factor=none | verl::seq_mean_k1 min=-0.6931471805599453 max=0.6931471805599453 reach=mask
+     pair=drift | -
+the plug-in's own names, with a KL term
+  algorithm.adv_estimator=grpo L.loss_mode=gdpo:dr_grpo~own~constant=512 A.use_kl_loss=True
+  => verl::grpo | dr_grpo aggregate.constant=512 + ms_swift::sdar kl.estimator=k3 kl.beta=0.001
+     kl.against=ref kl.input.lo=-20 kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 kl.factor=none |
+     - | -
 the plug-in's own names
   algorithm.adv_estimator=gdpo algorithm.gdpo_estimator=trl::gdpo L.loss_mode=gdpo:dapo~own
   => trl::gdpo | dapo | - | -

@@ -19,7 +19,7 @@ def names_of(text: str) -> FrozenSet[str]:
 def parsed(text: str) -> Any:
     """A value as it is written in a command: none, true, a number, JSON, else the text itself.
 
-    What stands in single quotes is a text.
+    What is in single quotes is a text.
     """
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == "'":

@@ -1,7 +1,7 @@
 """verl's options of the actor and of the rollout correction as a loss and its pre-passes."""
 from typing import Any, Dict, List, Optional
 
-from .._policy_loss import value_of
+from .._policy_loss import value_of, values_of
 from ._configured import Draft, Kl, prepass_line, reason
 from ._options import Options
 from ._verl_correction import DEFAULTS as CORRECTION
@@ -50,15 +50,18 @@ def add_loss(draft: Draft, options: Options) -> None:
     if made.name == "verl::kl_cov":  # which has no clip
         settings = {key: value for key, value in settings.items() if "surrogate" not in key}
         settings["kl.beta"] = actor.policy_loss.ppo_kl_coef
-    settings.update(_kl_term(draft, actor, made.name))
-    settings.update(_entropy(draft, actor, made.name))
     draft.corrections += _prepass_of(made.name, actor)
     draft.corrections += _corrections(draft, options, made.name, bypass, reinforce)
+    # In bypass mode the rejections are of the loss alone, and not of what verl adds to it.
+    alone = bypass and any("reach=mask" in line for line in draft.corrections)
+    mean = _mean_of(made, settings)
+    settings.update(_kl_term(draft, actor, made.name, mean, alone))
+    settings.update(_entropy(draft, actor, made.name, mean, alone))
     loss = draft.make_loss(option, made.name, made.level, settings)
     if loss is not None:
         draft.fields["loss"] = loss
         draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
-    _counts(draft, made.name, draft.fields.get("aggregate", ""))
+        _counts(draft, made.name, draft.fields["aggregate"], value_of(loss, "aggregate.over"))
     _unread(draft, actor, made.name)
 
 
@@ -71,47 +74,55 @@ def _mode_of(mode: str, reinforce: bool) -> Optional[LossMode]:
     return None if name is None else LossMode(name, None, False, {})
 
 
-def _kl_term(draft: Draft, actor: Any, name: str) -> Dict[str, Any]:
-    """The settings of the KL term that verl adds."""
+def _mean_of(made: LossMode, settings: Dict[str, Any]) -> Optional[str]:
+    """The aggregate of a loss, as verl names it; None for one that is none of verl's."""
+    if made.name == "verl::geo_mean":
+        return None  # of the rows of a micro-batch
+    return settings.get("aggregate") or values_of(made.name)["aggregate.mode"]
+
+
+def _kl_term(draft: Draft, actor: Any, name: str, mean: Optional[str], alone: bool
+             ) -> Dict[str, Any]:
+    """The settings of the KL term that verl adds, in the loss or, as another one, in a second.
+
+    mean: the aggregate of the loss. alone: whether the term is of more tokens than the loss.
+    """
+    nothing = {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
     if not actor.use_kl_loss:
         draft.reads_not([f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"],
                         "use_kl_loss is off")
-        return {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
-    kind, coef = actor.kl_loss_type, float(actor.kl_loss_coef)
-    base = kind.rstrip("+")
-    if base not in KINDS:
+        return nothing
+    kind, coef, mode = actor.kl_loss_type, float(actor.kl_loss_coef), actor.loss_agg_mode
+    if kind.rstrip("+") not in KINDS:
         draft.lacks(f"{ACTOR}.kl_loss_type", "no estimate from the log-probs of single tokens")
-        return {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
+        return nothing
     draft.fields["kl"] = Kl("loss", kind, coef)
     draft.arrays["ref_logp"] = "the reference's log-probs"
-    bounds = {"kl.input": (-20, 20), "kl.output": (-10, 10)} if base in _K3 else {
+    bounds = {"kl.input": (-20, 20), "kl.output": (-10, 10)} if kind.rstrip("+") in _K3 else {
         "kl.input": ("-inf", "inf"), "kl.output": ("-inf", "inf")}
     term = {"kl": kind, "kl.beta": coef, **bounds}
-    if name not in _WITH_PENALTY and _same_mean(name, actor.loss_agg_mode):
+    if name not in _WITH_PENALTY and mean == mode and not alone:
         return term
-    mode = actor.loss_agg_mode
     draft.add_kl_alone(f"{ACTOR}.kl_loss_type", term, mode, actor.loss_scale_factor
                        if mode == "seq-mean-token-sum-norm" else None)
     if mode == "token-mean":
         draft.counts["tokens"] = _TOKENS
-    return {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
+    if alone:
+        draft.yours[f"{ACTOR}.use_kl_loss"] = (
+            "in bypass_mode the second loss, of the KL term, takes the mask before the rejections")
+    return nothing
 
 
-def _same_mean(name: str, loss_agg_mode: str) -> bool:
-    """Whether a loss is averaged as loss_agg_mode says."""
-    return name != "verl::geo_mean" and (name != "verl::sapo"
-                                         or loss_agg_mode == "seq-mean-token-mean")
-
-
-def _entropy(draft: Draft, actor: Any, name: str) -> Dict[str, Any]:
+def _entropy(draft: Draft, actor: Any, name: str, mean: Optional[str], alone: bool
+             ) -> Dict[str, Any]:
     """The settings of the entropy bonus."""
-    if actor.entropy_coeff and not _same_mean(name, actor.loss_agg_mode) and (
-            actor.loss_agg_mode != "token-mean"):
-        draft.lacks(f"{ACTOR}.entropy_coeff", f"the entropy is averaged as {actor.loss_agg_mode}, "
-                    f"and {name} otherwise")
+    mode, option = actor.loss_agg_mode, f"{ACTOR}.entropy_coeff"
+    if actor.entropy_coeff and (alone or (mean != mode and mode != "token-mean")):
+        draft.lacks(option, "with rejections in bypass_mode it is of all tokens" if alone else
+                    f"the entropy is averaged as {mode}, and {name} otherwise")
         return {}
-    mean = "loss" if _same_mean(name, actor.loss_agg_mode) else "tokens"
-    return draft.add_entropy(f"{ACTOR}.entropy_coeff", actor.entropy_coeff, mean, name)
+    return draft.add_entropy(option, actor.entropy_coeff, "loss" if mean == mode else "tokens",
+                             name)
 
 
 def _prepass_of(name: str, actor: Any) -> List[str]:
@@ -178,10 +189,12 @@ def _two_calls(draft: Draft, lines: List[str], given: Dict[str, Any], rejections
             "and once with the others, both with the mask of the batch")
 
 
-def _counts(draft: Draft, name: str, aggregate: str) -> None:
+def _counts(draft: Draft, name: str, aggregate: str, over: str) -> None:
     """The counts that divide."""
     if name == "verl::geo_mean":
         draft.counts["rows"] = "the rows of the micro-batch"
+    elif over == "given":
+        draft.counts["given"] = _TOKENS
     elif aggregate == "token-mean":
         draft.counts["tokens"] = _TOKENS
     elif aggregate != "token-sum":

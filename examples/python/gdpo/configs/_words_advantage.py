@@ -18,7 +18,7 @@ _MISSING = {"skip": "counts for nothing in the statistics", "zero": "counts as 0
 
 
 def divisor(spread: str, eps: str, eps_at: str) -> Optional[str]:
-    """What stands in the denominator; None where nothing does."""
+    """The denominator; None where there is none."""
     eps = f"{float(eps):g}"
     bare = float(eps) == 0
     return {"std": spread if bare else f"({spread} + {eps})",

@@ -201,7 +201,7 @@ def _corrections(draft: Draft, options: Options, trainer: Any) -> List[str]:
 
 
 def _others(draft: Draft, options: Options) -> None:
-    """What stands besides the loss."""
+    """What is added to the loss, and what is done besides."""
     if options["sdar_loss_coef"] > 0:
         draft.fields["more_losses"] = (PolicyLoss(
             "ms_swift::sdar", beta=options["sdar_loss_coef"], gate_beta=options["sdar_gate_beta"]),)

@@ -515,7 +515,7 @@ def configured(tokens, config):
 
 @pytest.mark.parametrize("mode", [*plugin.OF_VERL, "gpg", "dppo_tv", "dppo_kl"])
 def test_ppo_loss_from_config(record, seeds, mode):
-    """All that the actor computes, beside what from_config says of its configuration."""
+    """All that the actor computes, and what from_config makes of its configuration."""
     for seed in seeds:
         tokens = Tokens(seed)
         tokens.widen()
