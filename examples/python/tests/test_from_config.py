@@ -194,6 +194,20 @@ def test_what_does_not_concern_the_loss_is_ignored(trainer, option):
     assert given.loss.line == plain.loss.line
 
 
+def test_what_is_left_to_the_caller_is_said():
+    """All of it, where one option leaves two things."""
+    given = from_words("verl", "algorithm.adv_estimator=grpo R.bypass_mode=true A.use_kl_loss=true "
+                       "R.loss_type=reinforce R.rollout_is=sequence R.rollout_rs=token_k2 "
+                       "R.rollout_rs_threshold=0.1")
+    about = given.yours["algorithm.rollout_correction.rollout_rs"]
+    assert "gdpo.prepare once" in about and "bypass_mode" in about
+    assert "second loss" in given.yours["actor_rollout_ref.actor.use_kl_loss"]
+    both = from_words("verl", "algorithm.adv_estimator=grpo algorithm.use_kl_in_reward=true "
+                      "algorithm.kl_ctrl.type=adaptive A.use_kl_loss=true")
+    assert both.kl.place == "loss" and both.estimator == "verl::grpo penalty.coef=0.001"
+    assert set(both.yours) == {"algorithm.kl_ctrl.type"}
+
+
 def test_mistakes():
     with pytest.raises(ValueError, match="gdpo.from_config: trainer: given 'ppo'; needed: one of"):
         gdpo.from_config("ppo", {})

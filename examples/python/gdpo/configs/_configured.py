@@ -57,8 +57,9 @@ class Configured:
     more_losses: Tuple[PolicyLoss, ...] = ()
     #: For `gdpo.prepare`, in this order.
     corrections: Tuple[str, ...] = ()
-    #: The divergence from the reference. Of place "reward", the estimator takes it off the reward:
-    #: give `gdpo.advantages(penalty=...)` the sum over the tokens of each row.
+    #: The divergence from the reference: that of the loss, where reward and loss have one. Of place
+    #: "reward", the estimator takes it off the reward: give `gdpo.advantages(penalty=...)` the sum
+    #: over the tokens of each row.
     kl: Optional[Kl] = None
     entropy: Optional[Entropy] = None  #: The entropy bonus.
     aggregate: str = ""  #: What the loss is averaged over, as verl names it.

@@ -172,20 +172,22 @@ def _corrections(draft: Draft, options: Options, name: str, bypass: bool, reinfo
             "geo_mean takes the geometric mean of a row's weights: row_weights=exp(mean of log "
             "weights) in place of weights")
     if bypass and rejections:
-        draft.yours[f"{ROLLOUT_CORRECTION}.rollout_rs"] = (
-            "in bypass_mode the counts are those of the mask before the rejections")
+        option = f"{ROLLOUT_CORRECTION}.rollout_rs"
+        also = draft.yours.get(option)
+        draft.yours[option] = "; ".join([
+            *([also] if also else []), "in bypass_mode the counts are of the mask before it"])
     return lines
 
 
 def _two_calls(draft: Draft, lines: List[str], given: Dict[str, Any], rejections: Dict[str, str]
                ) -> None:
-    """Says where weights have to be those of the mask before the rejections."""
+    """Says where the weights are of the mask before the rejections."""
     single = any(name.startswith("token_") for name in names_in(given["rollout_rs"]))
     whole = any("sequence" in line and "reach=mask" not in line for line in lines)
     if rejections and len(lines) > len(rejections) and (
             given["rollout_is_batch_normalize"] or (single and whole)):
         draft.yours[f"{ROLLOUT_CORRECTION}.rollout_rs"] = (
-            "verl's weights are those of the whole mask: call gdpo.prepare once with their lines "
+            "verl's weights are of the whole mask: call gdpo.prepare once with their lines "
             "and once with the others, both with the mask of the batch")
 
 
