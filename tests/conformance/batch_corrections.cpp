@@ -157,6 +157,7 @@ void swift_fipo(Params& params, LossSetup& setup) {
   pass.drop_above = params.at_most("delta");
   pass.safety = params.at_most("fipo_safety_threshold");
   set_passes(setup, pass);
+  setup.logged.emplace_back("fipo", pass);
 }
 
 void add_batch_corrections(Registry& registry) {

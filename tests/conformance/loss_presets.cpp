@@ -432,13 +432,29 @@ LossSetup swift_loss(Params& params, const Case& recorded, const char* accumulat
   return setup;
 }
 
+// What ms-swift logs of fipo: the weights, their sums before the exponential, and the share of the
+// tokens that the safety does not hold.
+void compare_fipo(const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& passes,
+                  const LossRun& run, Comparison& comparison) {
+  if (passes.empty()) return;
+  comparison.metric("fipo/influence_weight_mean", weights_of(run).mean);
+  const auto& pass = std::get<prepass::FutureKl>(passes.front().second);
+  comparison.metric("fipo/future_kl_mean",
+                    gate_report_of(*run.in, pass, {}, comparison).token_mean());
+  prepass::Gate safety;
+  safety.pair = prepass::Pair::Update, safety.when = prepass::When::NegativeAdvantage;
+  safety.max = pass.safety;
+  comparison.metric("fipo/safety_keep_ratio",
+                    gate_report_of(*run.in, safety, {}, comparison).open_share());
+}
+
 LossSetup swift_trainer_loss(Params& params, const Case& recorded) {
   LossSetup setup = swift_loss(params, recorded, "gradient_accumulation_steps");
-  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+  setup.metrics = [passes = setup.logged](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
     clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, comparison);
     comparison.metric("clipping/cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
-    comparison.metric("fipo/influence_weight_mean", weights_of(run).mean);
+    compare_fipo(passes, run, comparison);
   };
   return setup;
 }
@@ -462,13 +478,14 @@ LossSetup swift_sdar(Params& params, const Case&) {
 LossSetup swift_megatron_loss(Params& params, const Case& recorded) {
   LossSetup setup = swift_loss(params, recorded, "num_microbatches");
   const bool same_clips = !delta_hides_clips(setup);
+  const auto passes = setup.logged;
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
     comparison.metric("loss", run.result.loss);
     comparison.metric("kl", m.kl.mean());
     if (same_clips) clip_metrics_of_tokens(kTrlKeys, m, comparison);
     comparison.metric("cispo_clip_ratio", m.clip_fraction_high.mean());
-    comparison.metric("fipo/influence_weight_mean", weights_of(run).mean);
+    compare_fipo(passes, run, comparison);
     comparison.metric("completions/mean_length", m.completion_length.row_mean());
     comparison.metric("completions/max_length", m.completion_length.row_max);
     comparison.metric("completions/min_length", m.completion_length.row_min);

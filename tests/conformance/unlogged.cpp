@@ -27,12 +27,6 @@ const std::vector<Unlogged>& list() {
   const When every = always;
   static const std::vector<Unlogged> all{
       {"ms_swift",
-       {"GRPOTrainer._compute_loss_and_metrics", "MegatronGRPOTrainer.loss_func"},
-       {"fipo/future_kl_mean", "fipo/safety_keep_ratio"},
-       every,
-       "prepass::FutureKl gives weights; its sums before the exponential and the tokens that its "
-       "safety holds are not reported."},
-      {"ms_swift",
        {"compute_sdar_loss"},
        {"sdar/gate_mean", "sdar/gate_active_ratio"},
        every,

@@ -41,19 +41,31 @@ struct FutureKl {
     const PrepassRows<S>& rows = args.rows;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
-      if (row.length == 0) continue;
-      need(rows.has_advantages(), row.logp);
       double* w = args.weights_of(i);
-      double sum = 0;
-      for (index_t t = row.length; t-- > 0;) {
-        const double x = row.valid(t) && row.old_logp ? static_cast<double>(row.logp[t]) -
-                                                            static_cast<double>(row.old_logp[t])
-                                                      : 0.0;
-        sum = math::fma(gamma, sum, added(x));
-        if (row.valid(t)) w[t] = weight_of(sum, x, row.advantage_of(t));
-      }
+      write_estimates(row, rows.has_advantages(), w);
+      for_each_weight(row, w, [w](index_t t, double weight) { w[t] = weight; });
     }
   }
+  /// Writes the decayed sums F of the valid tokens of a row into w.
+  template <class S>
+  void write_estimates(const TokenRow<S>& row, bool has_advantages, double* w) const {
+    if (row.length == 0) return;
+    need(has_advantages, row.logp);
+    double sum = 0;
+    for (index_t t = row.length; t-- > 0;) {
+      sum = math::fma(gamma, sum, added(log_ratio(row, t)));
+      if (row.valid(t)) w[t] = sum;
+    }
+  }
+  /// Calls use(t, weight) for the valid tokens of a row, whose sums w holds.
+  template <class S, class Use>
+  void for_each_weight(const TokenRow<S>& row, const double* w, const Use& use) const {
+    for (index_t t = 0; t < row.length; ++t) {
+      if (row.valid(t)) use(t, weight_of(w[t], log_ratio(row, t), row.advantage_of(t)));
+    }
+  }
+  /// The number of a token in a gate_report(): its sum F itself.
+  GDPO_INLINE double number_of(double sum) const { return sum; }
   /// Throws unless the batch has the arrays that are read.
   void need(bool has_advantages, bool has_logp) const {
     detail::need_logp(has_logp, "prepass::FutureKl");
@@ -88,6 +100,13 @@ struct FutureKl {
   }
 
  private:
+  /// logp - old_logp; 0 at masked tokens and without old_logp.
+  template <class S>
+  GDPO_INLINE static double log_ratio(const TokenRow<S>& row, index_t t) {
+    return row.valid(t) && row.old_logp
+               ? static_cast<double>(row.logp[t]) - static_cast<double>(row.old_logp[t])
+               : 0.0;
+  }
   GDPO_INLINE static double ratio_of(double x) {
     return math::is_nan(x) ? 0.0 : math::exp_parts(x).exp;
   }

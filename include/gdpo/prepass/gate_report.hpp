@@ -1,5 +1,6 @@
 #pragma once
 // gate_report: the numbers that a gate compares with its bounds, or a weight with its clip.
+#include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/gate.hpp>
 #include <gdpo/prepass/importance.hpp>
 #include <gdpo/prepass/report_keys.hpp>
@@ -10,14 +11,24 @@ namespace detail {
 /// What a report keeps of a gate or a weight.
 inline Bounds bounds_of(const prepass::Gate& gate) { return {gate.min, gate.max}; }
 inline Bounds bounds_of(const prepass::Importance& weight) { return weight.clip; }
+inline Bounds bounds_of(const prepass::FutureKl& pass) {
+  const auto log = [](double x) {
+    return math::is_inf(x) && x > 0 ? x : x > 0 ? log_of_quotient(x, 1) : -math::infinity;
+  };
+  return {log(pass.clip.lo), log(pass.clip.hi)};
+}
 inline bool is_ratio(const prepass::Gate& gate) {
   return gate.estimator == prepass::Estimator::Ratio;
 }
 inline bool is_ratio(const prepass::Importance&) { return true; }
+inline bool is_ratio(const prepass::FutureKl&) { return false; }
 inline bool judges_empty_rows(const prepass::Gate& gate) {
   return gate.statistic != prepass::Statistic::Token && gate.when == prepass::When::Always;
 }
-inline bool judges_empty_rows(const prepass::Importance&) { return false; }
+template <class Weight>
+bool judges_empty_rows(const Weight&) {
+  return false;
+}
 
 /// Adds a row to a report; w holds the statistics of its tokens.
 template <class S, class Pass>
@@ -63,7 +74,9 @@ void add_gate_row(GateReport& r, const Pass& pass, const TokenRow<S>& row, const
 
 }  // namespace detail
 
-/// Measures what a Gate compares with its bounds, or an Importance with its clip, for logs.
+/// Measures what a Gate compares with its bounds, or an Importance with its clip, for logs. Of a
+/// FutureKl the numbers are the decayed sums F in nats, and the bounds the logs of its clip;
+/// ms-swift's fipo/future_kl_mean is their token_mean().
 ///
 /// `batch`: as for prepare(), before it: the mask is that of the tokens that the gate judges. Where
 /// a trainer's gates follow one another, the report of the second is of the batch that the first
@@ -76,9 +89,11 @@ void add_gate_row(GateReport& r, const Pass& pass, const TokenRow<S>& row, const
 template <class S, class Pass>
 GateReport gate_report(const TokenBatch<S>& batch, const Pass& pass,
                        const GateReportSettings& settings = {}) {
+  constexpr bool is_future = std::is_same_v<Pass, prepass::FutureKl>;
   static_assert(
-      std::is_same_v<Pass, prepass::Gate> || std::is_same_v<Pass, prepass::Importance>,
-      "gdpo::gate_report takes a prepass::Gate or a prepass::Importance; of a chain give one part");
+      is_future || std::is_same_v<Pass, prepass::Gate> || std::is_same_v<Pass, prepass::Importance>,
+      "gdpo::gate_report takes a prepass::Gate, Importance or FutureKl; of a chain give "
+      "one part");
   constexpr const char* function = "gdpo::gate_report";
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
   detail::check_fields(function, pass);
@@ -92,14 +107,20 @@ GateReport gate_report(const TokenBatch<S>& batch, const Pass& pass,
   const Bounds bounds = detail::bounds_of(pass);
   report.lower = bounds.lo, report.upper = bounds.hi;
   report.center = detail::is_ratio(pass) ? 1 : 0;
-  report.shared = pass.statistic != prepass::Statistic::Token;
-  detail::for_each_statistic(
-      PrepassArgs<S>{rows, memory.pass.data()}, pass.statistic, pass.count_eps, pass.groups,
-      Pass::name,
-      [&](const TokenRow<S>& row, double* w) {
-        pass.write_estimates(row, rows.has_advantages(), w);
-      },
-      [&](const TokenRow<S>& row, double* w) { detail::add_gate_row(report, pass, row, w); });
+  const auto write = [&](const TokenRow<S>& row, double* w) {
+    pass.write_estimates(row, rows.has_advantages(), w);
+  };
+  const auto add = [&](const TokenRow<S>& row, double* w) {
+    detail::add_gate_row(report, pass, row, w);
+  };
+  const PrepassArgs<S> args{rows, memory.pass.data()};
+  if constexpr (is_future) {
+    detail::for_each_statistic(args, prepass::Statistic::Token, 0, {}, Pass::name, write, add);
+  } else {
+    report.shared = pass.statistic != prepass::Statistic::Token;
+    detail::for_each_statistic(args, pass.statistic, pass.count_eps, pass.groups, Pass::name, write,
+                               add);
+  }
   return report;
 }
 

@@ -118,6 +118,23 @@ TEST_CASE("a weight is reported before its clip", "[gate_report]") {
   CHECK(r.closed == 0);
 }
 
+TEST_CASE("the sums of FutureKl are reported in nats, with the logs of its clip", "[gate_report]") {
+  Step step;
+  auto batch = step.batch();  // log ratios log 2, 0, -log 2 in row 0, and log 4 in row 1
+  batch.logp = batch.old_logp, batch.old_logp = batch.rollout_logp, batch.rollout_logp = {};
+  prepass::FutureKl pass;
+  pass.gamma = 0.5, pass.clip = {0.9, 2.5};
+  const GateReport r = gdpo::gate_report(batch, pass);
+  CHECK(near_to(r.token_mean(), log2_ * (0.75 - 0.5 - 1 + 2) / 4));
+  CHECK(r.high == 1);  // e^F is 2^0.75, 2^-0.5, 1/2 and 4
+  CHECK(r.low == 2);
+  CHECK(near_to(r.bounded_max(), std::log(2.5)));
+  CHECK(near_to(r.bounded_min(), std::log(0.9)));
+  pass.clip = {0, inf};
+  CHECK(gdpo::gate_report(batch, pass).upper == inf);
+  CHECK(gdpo::gate_report(batch, pass).lower == -inf);
+}
+
 TEST_CASE("numbers that are not finite are counted and left out", "[gate_report]") {
   Step step;
   step.rollout_logp[1] = nan_, step.rollout_logp[2] = -inf;
