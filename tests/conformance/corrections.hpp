@@ -18,7 +18,7 @@ void verl_weights(Params& params, LossSetup& setup, gdpo::prepass::Pair pair);
 void rejections(Params& params, LossSetup& setup, const std::string& trainer,
                 gdpo::prepass::Pair pair);
 // The statistics that verl logs in bypass mode, of the ratio of the current policy and the sampler.
-// `correction` is rollout_correction, `gates` are those of its rejections.
+// `correction` is rollout_correction, `gates` its rejections.
 void compare_bypass(const Json& correction,
                     const std::vector<std::pair<std::string, gdpo::runtime::Prepass>>& gates,
                     const LossRun& run, Comparison& comparison);

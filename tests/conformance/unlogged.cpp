@@ -8,7 +8,7 @@
 namespace conformance {
 namespace {
 
-// Whether the name is the pattern, in which a * at the end stands for any text.
+// Whether the name is the pattern, in which a * at the end is any text.
 bool matches(const std::string& pattern, const std::string& name) {
   if (pattern.empty() || pattern.back() != '*') return name == pattern;
   return name.compare(0, pattern.size() - 1, pattern, 0, pattern.size() - 1) == 0;

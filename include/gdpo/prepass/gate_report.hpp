@@ -84,7 +84,7 @@ void add_gate_row(GateReport& r, const Pass& pass, const TokenRow<S>& row, const
 /// those tokens are closed whose weight is 0.
 ///
 /// It runs on the calling thread and allocates room for the batch. The numbers are double. Errors:
-/// as those of prepare(), whose name the messages of missing arrays have. Data never throws: tokens
+/// as prepare(), whose name the messages of missing arrays have. Data never throws: tokens
 /// whose number is NaN or infinite are counted in `non_finite` and left out of all means.
 template <class S, class Pass>
 GateReport gate_report(const TokenBatch<S>& batch, const Pass& pass,

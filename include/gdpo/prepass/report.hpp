@@ -22,8 +22,8 @@
   X(low, "measured tokens below the lower bound")                                 \
   X(high, "measured tokens above the upper bound")                                \
   X(closed, "valid tokens that get the weight 0")                                 \
-  X(closed_low, "those of them that are below the lower bound")                   \
-  X(closed_high, "those of them that are above the upper bound")                  \
+  X(closed_low, "closed tokens below the lower bound")                            \
+  X(closed_high, "closed tokens above the upper bound")                           \
   X(rows_low, "rows that count whose number is below the lower bound")            \
   X(rows_high, "rows that count whose number is above the upper bound")           \
   X(rows_closing, "rows that count with a token of weight 0; empty rows outside") \

@@ -15,7 +15,8 @@ inline GateReportSettings gate_report_settings(GateKeys keys) {
 namespace detail {
 namespace gate_list {
 
-/// Which statistics a trainer logs under a key: all, those of tokens, or those that tokens share.
+/// Which statistics a trainer logs under a key: any, of tokens alone, shared by tokens alone, or
+/// any that has a lower bound.
 enum class Of { Any, Tokens, Shared, LowerBound };
 struct Key {
   GateKeys trainer;

@@ -187,7 +187,7 @@ bool at_a_bound(const prepass::Gate& g, const std::vector<real>& y) {
 
 }  // namespace
 
-TEST_CASE("the numbers are those of their formulas", "[gate_report]") {
+TEST_CASE("the numbers follow their formulas", "[gate_report]") {
   int compared = 0;
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {
     Random random(seed);
