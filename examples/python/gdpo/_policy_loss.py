@@ -12,7 +12,7 @@ from ._advantages import grouping
 from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
                        ops, our_errors, raise_ours, refuse_hidden_gradient, refuse_transforms,
                        unwrapped)
-from ._settings import configured, keywords, line, loss_settings, said, takes_settings
+from ._settings import configured, keywords, line, loss_settings, said, takes_settings, word
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -499,9 +499,14 @@ def dividing_by_given(loss: PolicyLoss) -> PolicyLoss:
     """
     if ops.loss_over(loss.line) != "tokens":
         return loss
+    return with_settings(loss, {"aggregate.over": "given"})
+
+
+def with_settings(loss: PolicyLoss, settings: Dict[str, Any]) -> PolicyLoss:
+    """The same loss with other values of these settings, by their names in the library."""
     other = copy.copy(loss)
-    words = [word for word in loss.line.split(" ") if not word.startswith("aggregate.over=")]
-    other.line = " ".join([*words, "aggregate.over=given"])
+    words = [part for part in loss.line.split(" ") if part.split("=")[0] not in settings]
+    other.line = " ".join([*words, *(f"{name}={word(value)}" for name, value in settings.items())])
     return other
 
 

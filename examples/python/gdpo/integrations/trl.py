@@ -17,8 +17,11 @@ import torch
 import trl
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .. import PolicyLoss, advantages as group_advantages, count, diagnose
-from .._policy_loss import dividing_by_given, has_clip, is_cispo, refuse_teacher, value_of
+from .. import (AdaptiveEntropy, PolicyLoss, advantages as group_advantages, count, diagnose,
+                prepare)
+from .._library import ops
+from .._policy_loss import (dividing_by_given, has_clip, has_entropy, is_cispo, refuse_teacher,
+                            value_of, with_settings)
 from .._settings import said
 from ..configs._trl_loss import VESPO, estimator_of, loss_settings, missing_option
 from ._constraints import Constraints
@@ -124,7 +127,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     loss: a name of `gdpo.losses()`, perhaps with settings as in "dapo high=0.3", or a
       `gdpo.PolicyLoss`. Without one it is the preset of `GRPOConfig.loss_type` with epsilon,
       epsilon_high, delta, beta, importance_sampling_level, use_bias_correction_kl and
-      max_completion_length. A chosen loss brings its own clip instead.
+      max_completion_length. A chosen loss brings its own clip instead. The entropy bonus is that of
+      entropy_coef or use_adaptive_entropy, for a chosen loss too.
     estimator: a name of `gdpo.estimators()`, perhaps with settings as in
       "trl::gdpo scale.eps=1e-6", or a dict of it, as "estimator", and of settings of
       `gdpo.advantages`. Without one it is the preset of scale_rewards and
@@ -133,9 +137,8 @@ class GRPOTrainer(trl.GRPOTrainer):
       kept at a limit instead of maximized. Their multipliers are saved in checkpoints, and a run
       that is resumed with other limits goes on with them. `gdpo_constraints` has them.
 
-    All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the entropy
-    bonus, and the loss type vespo with use_bias_correction_kl) TRL's own code computes, after a
-    warning.
+    All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the loss
+    type vespo with use_bias_correction_kl) TRL's own code computes, after a warning.
 
     Errors: ValueError for unknown names, with a list of those there are, for settings that do not
     fit, and for a choice that cannot be honored.
@@ -158,6 +161,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         if loss is not None and not self._gdpo_losses:
             raise ValueError("gdpo.integrations.trl: loss: given one, and this TRL is not "
                              f"{VERSION}; needed: that release, or no loss")
+        if self._gdpo_losses and self.use_adaptive_entropy:
+            self._entropy_controller()  # which refuses settings that do not fit
 
     @property
     def gdpo_constraints(self) -> Constraints:
@@ -193,14 +198,15 @@ class GRPOTrainer(trl.GRPOTrainer):
         """The loss that was chosen; None where TRL's options say which."""
         if loss is None:
             return None
-        if self._entropy_bonus_enabled:
-            raise ValueError("gdpo.integrations.trl: loss: given one, with the entropy bonus of "
-                             "GRPOConfig; needed: one of the two")
         if isinstance(loss, PolicyLoss):
             chosen = loss
         else:
             chosen = PolicyLoss(**_own_settings(loss, self.args))
         refuse_teacher("trl", "loss", chosen.line)
+        if self._entropy_bonus_enabled and any(key.startswith("entropy.")
+                                               for key in said("loss", chosen.line)):
+            raise ValueError(f"gdpo.integrations.trl: loss: given {chosen.line!r}, with the entropy "
+                             "bonus of GRPOConfig; needed: a bonus in one of the two")
         _check_kl(chosen, self.beta)
         if self._corrects_for_vllm and _is_vespo(chosen) and value_of(chosen, "level") == "token":
             raise ValueError(
@@ -211,8 +217,6 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _missing_option(self) -> Optional[str]:
         """The option of TRL that there is nothing for here; None where there is none."""
-        if self._entropy_bonus_enabled:
-            return "the entropy bonus"
         return missing_option(self)
 
     @property
@@ -282,15 +286,19 @@ class GRPOTrainer(trl.GRPOTrainer):
         mask = _loss_mask(inputs)
         logp, entropies, aux_loss = self._forward(model, inputs)
         old_logp = inputs.get("old_per_token_logps")
-        policy_loss = self._gdpo_loss or _policy_loss(**self._translated_settings())
+        policy_loss = self._loss_of_step()
+        high = (self.get_high_entropy_mask(entropies, mask, 1 - self.top_entropy_quantile)
+                if self.top_entropy_quantile < 1.0 else None)
         in_ratio = self._corrects_for_vllm and _is_vespo(policy_loss)
         arrays = {
             "old_logp": old_logp, "ref_logp": inputs.get("ref_per_token_logps"),
             "rollout_logp": inputs.get("sampling_per_token_logps"), "mask": mask,
-            "weights": self._weights(inputs, mask, logp, entropies, in_ratio),
+            "weights": self._weights(inputs, mask, logp, high, in_ratio),
             "level_log_weights": (_logs_of(inputs["importance_sampling_ratio"], mask)
                                   if in_ratio else None),
             "entropies": entropies,
+            "entropy_weights": (_of_mean_one(high, mask)
+                                if high is not None and has_entropy(policy_loss.line) else None),
             "counts": self._counts(inputs, mask, mode, accumulation),
             **_per_row_or_token(inputs["advantages"])}
         loss, metrics = policy_loss(logp, **arrays)
@@ -298,6 +306,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         shares = (_CISPO_SHARES if is_cispo(policy_loss.line) else
                   _SHARES if has_clip(policy_loss) else {})
         self._log_means(mode, numbers, len(mask), diagnose(metrics), shares)
+        if self._entropy_bonus_enabled:
+            divides = 1 if ops.loss_over(policy_loss.line) == "given" else accumulation
+            self._log_policy_loss(mode, divides * (numbers["policy_loss"] + numbers["kl_loss"]))
+            self._move_entropy_coef(mode, entropies, mask if high is None else high)
         if self._gdpo_loss is None and self.loss_type == "vespo":
             self._log_phi(mode, inputs, mask, logp.detach())
         if shares is _SHARES:
@@ -318,10 +330,61 @@ class GRPOTrainer(trl.GRPOTrainer):
             completions.size(1), compute_entropy=True, compute_aux_loss=self.aux_loss_enabled,
             **{name: inputs.get(name) for name in _FORWARDED})
 
+    def _loss_of_step(self) -> PolicyLoss:
+        """The loss with the coefficient that TRL's entropy bonus has in this step.
+
+        The bonus is a mean over the tokens of the micro-batch, divided by the accumulation steps:
+        over counts[0], whatever the loss divides by.
+        """
+        loss = self._gdpo_loss or _policy_loss(**self._translated_settings())
+        if not self._entropy_bonus_enabled:
+            return loss
+        coef = (self._entropy_controller().coef if self.use_adaptive_entropy else
+                self.entropy_coef)
+        return with_settings(loss, {"entropy.coef": coef, "entropy.mean": "tokens"})
+
+    def _entropy_controller(self) -> AdaptiveEntropy:
+        """The controller of the coefficient, in the state that TRL's attributes hold."""
+        last = self._last_world_entropy
+        controller = AdaptiveEntropy(
+            target=self.args.entropy_target, delta=self.args.entropy_coef_delta,
+            min_coef=self.args.entropy_coef_min, max_coef=self.args.entropy_coef_max)
+        controller.load_state_dict({"coef": self.entropy_coef,
+                                    "last_entropy": math.inf if math.isnan(last) else last})
+        return controller
+
+    def _move_entropy_coef(self, mode: str, entropies: torch.Tensor, kept: torch.Tensor) -> None:
+        """Moves the coefficient after the last micro-batch of a step, and logs it.
+
+        kept: the tokens that the bonus is a mean over. The controller gets the mean over those of
+        all micro-batches and processes. State and logged key are TRL's, so that its checkpoints
+        have them.
+        """
+        if mode != "train":
+            return
+        if self.use_adaptive_entropy:
+            measured = entropies.detach()[kept != 0].double()
+            stats = torch.tensor([measured.sum().item(), len(measured)], dtype=torch.float64,
+                                 device=self.accelerator.device)
+            if self._entropy_window_stats is not None:
+                stats = stats + self._entropy_window_stats
+            self._entropy_window_stats = stats
+        if not self.accelerator.sync_gradients:
+            return
+        if self.use_adaptive_entropy:
+            total, number = self.accelerator.reduce(stats, reduction="sum").tolist()
+            controller = self._entropy_controller()
+            controller.update(total / max(number, 1.0))
+            state = controller.state_dict()
+            self.entropy_coef, self._last_world_entropy = state["coef"], state["last_entropy"]
+            self._entropy_window_stats = None
+        self._metrics[mode]["entropy_coef"].append(self.entropy_coef)
+
     def _weights(self, inputs: Dict[str, Any], mask: torch.Tensor, logp: torch.Tensor,
-                 entropies: torch.Tensor, in_ratio: bool) -> Optional[torch.Tensor]:
+                 high: Optional[torch.Tensor], in_ratio: bool) -> Optional[torch.Tensor]:
         """The product of TRL's factors of the surrogate, (rows, tokens); None where all are 1.
 
+        high: the tokens of high entropy that top_entropy_quantile keeps; None: all.
         in_ratio: the weights of vLLM are part of the ratio, and none of these factors.
         """
         factors = []
@@ -333,9 +396,8 @@ class GRPOTrainer(trl.GRPOTrainer):
                 sampling_per_token_logps=inputs.get(
                     "sampling_per_token_logps", logp.detach() if old_logp is None else old_logp),
                 mask=mask, off_policy_threshold=self.off_policy_mask_threshold))
-        if self.top_entropy_quantile < 1.0:
-            factors.append(self.get_high_entropy_mask(entropies, mask,
-                                                      1 - self.top_entropy_quantile))
+        if high is not None:
+            factors.append(high)
         if self._corrects_for_vllm and not in_ratio:
             factors.append(inputs["importance_sampling_ratio"])
         if not factors:
@@ -381,6 +443,16 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._metrics[mode][key].append(value)
         for finding in findings:
             self._tell(f"{finding.name} {finding.subject}", str(finding))
+
+    def _log_policy_loss(self, mode: str, value: float) -> None:
+        """Logs the loss without the entropy bonus: the mean of the processes where it is a number.
+
+        As in TRL it is divided by the accumulation steps only where the loss divides by
+        num_items_in_batch.
+        """
+        local = torch.tensor([value], dtype=torch.float64, device=self.accelerator.device)
+        self._metrics[mode]["policy_loss"].append(
+            self.accelerator.gather(local).nanmean().item())
 
     def _log_phi(self, mode: str, inputs: Dict[str, Any], mask: torch.Tensor,
                  logp: torch.Tensor) -> None:
@@ -455,6 +527,12 @@ def _loss_mask(inputs: Dict[str, Any]) -> torch.Tensor:
     """The completions' tokens, without those that tools wrote."""
     mask = inputs["completion_mask"]
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
+
+
+def _of_mean_one(kept: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Weights of tokens, 0 where they are not kept, whose mean over the mask is 1 otherwise."""
+    return prepare("mean_one reach=entropy", mask=mask,
+                   entropy_weights=kept.to(torch.float32)).entropy_weights
 
 
 def _logs_of(weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ class Processes:
     device = torch.device("cpu")
     process_index = 0
     is_main_process = True
+    sync_gradients = True
 
     def __init__(self, num_processes=1):
         self.num_processes = num_processes

@@ -14,6 +14,7 @@ import collections
 import math
 import random
 import types
+from typing import Any, Dict, NamedTuple, Optional
 
 import gdpo
 import pytest
@@ -32,6 +33,16 @@ def random_mask(rng, rows, width, empty=True):
     lengths = torch.tensor([rng.choice([0 if empty else 1, width, rng.randint(1, width)])
                             for _ in range(rows)])
     return (torch.arange(width) < lengths[:, None]).long()
+
+
+class Run(NamedTuple):
+    """What a call of `_compute_loss` gave."""
+
+    loss: torch.Tensor
+    gradient: torch.Tensor  #: By the log-probs.
+    metrics: Dict[str, float]
+    by_entropies: Optional[torch.Tensor]  #: The gradient by the entropies.
+    trainer: Any
 
 
 class LossBatch:
@@ -115,7 +126,7 @@ class LossBatch:
         return inputs
 
     def run(self, cls, helpers, widen, loss=None):
-        """Loss, gradient and metrics of a trainer's class; with a loss, of ours with that one.
+        """A Run of a trainer's class; with a loss, of ours with that one.
 
         widen: the arithmetic is in float64, of the same stored numbers. In float32, TRL's
         exp(x) - x - 1 is rounded by 6e-8 of 1, which for two policies that are close is up to 1e-4
@@ -124,7 +135,7 @@ class LossBatch:
         wide = torch.float64 if widen else self.dtype
         cast = lambda v: v.to(wide) if v.dtype == self.dtype and v.is_floating_point() else v
         logp = self.logp.to(wide, copy=True).requires_grad_()
-        entropies = self.entropies.to(wide)
+        entropies = self.entropies.to(wide, copy=True).requires_grad_()
         trainer = helpers.trainer(
             cls, self.training, self.processes, args=types.SimpleNamespace(**self.arguments),
             **self.settings)
@@ -134,7 +145,7 @@ class LossBatch:
             logp, entropies, torch.tensor(0.5))
         loss = trainer._compute_loss(None, {k: cast(v) for k, v in self.inputs.items()})
         loss.backward()
-        return loss.detach(), logp.grad, helpers.metrics(trainer)
+        return Run(loss.detach(), logp.grad, helpers.metrics(trainer), entropies.grad, trainer)
 
     def __str__(self):
         return (f"type {self.dtype}, {self.settings}, {self.arguments}, training {self.training}, "
@@ -155,8 +166,8 @@ def test_losses(helpers, record, loss_type):
     for seed in range(BATCHES):
         batch = LossBatch(seed, loss_type)
         context = f"seed {seed}: {batch}"
-        loss, gradient, metrics = batch.run(GRPOTrainer, helpers, widen=False)
-        their_loss, their_gradient, their_metrics = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        loss, gradient, metrics, *_ = batch.run(GRPOTrainer, helpers, widen=False)
+        their_loss, their_gradient, their_metrics, *_ = batch.run(trl.GRPOTrainer, helpers, widen=True)
         record.batch(*about)
         record.close(*about, "loss", beside_terms(loss, their_gradient),
                      beside_terms(their_loss, their_gradient), 1e-5, context)
@@ -169,6 +180,53 @@ def test_losses(helpers, record, loss_type):
         assert clips == {key for key in their_metrics if "clip_ratio" in key}, context
         for key, value in their_metrics.items():
             record.close(*about, "metrics", metrics[key], value, 1e-5, f"{key}, {context}")
+
+
+def with_entropy_bonus(batch, adaptive):
+    """Adds the options of TRL's entropy bonus, and a state of its controller."""
+    rng = random.Random(f"entropy bonus {batch.rng.random()}")
+    batch.settings.update(
+        _entropy_bonus_enabled=True, use_adaptive_entropy=adaptive, _entropy_window_stats=None,
+        entropy_coef=rng.choice([0.01, 0.3, 1.0] if adaptive else [0.01, 0.3, 1.0, -0.1]),
+        _last_world_entropy=rng.choice([math.inf, 1.5, 0.9, 0.1]))
+    batch.arguments.update(
+        entropy_target=rng.choice([0.2, 0.9, 1.2]), entropy_coef_delta=rng.choice([0.005, 0.5]),
+        entropy_coef_min=rng.choice([0.0, 0.05]), entropy_coef_max=rng.choice([1.0, 0.4]))
+
+
+@pytest.mark.parametrize("adaptive", [False, True], ids=["constant", "adaptive"])
+@pytest.mark.parametrize("loss_type", _LOSS_TYPES)
+def test_entropy_bonus(helpers, record, loss_type, adaptive):
+    """Loss, both gradients, metrics, and the coefficient and entropy for the next step."""
+    about = (helpers.TRL, "GRPOTrainer._compute_loss", f"trl::{loss_type} (loss), entropy bonus")
+    for seed in range(BATCHES // 2):
+        batch = LossBatch(2 * seed + adaptive, loss_type)
+        with_entropy_bonus(batch, adaptive)
+        context = f"seed {2 * seed + adaptive}: {batch}"
+        ours = batch.run(GRPOTrainer, helpers, widen=False)
+        theirs = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        terms = theirs.gradient.abs().sum() + (theirs.by_entropies * batch.entropies).abs().sum()
+        record.batch(*about)
+        record.close(*about, "loss", beside_terms(ours.loss, terms),
+                     beside_terms(theirs.loss, terms), 1e-5, context)
+        by_entropies = (torch.zeros_like(batch.entropies) if ours.by_entropies is None  # no bonus
+                        else ours.by_entropies)
+        for gradient, their_gradient in ((ours.gradient, theirs.gradient),
+                                         (by_entropies, theirs.by_entropies)):
+            if batch.dtype == torch.bfloat16:
+                torch.testing.assert_close(
+                    gradient.double(), their_gradient, rtol=2.0 ** -8, atol=1e-6,
+                    msg=lambda differences: f"{differences}; {context}")
+            else:
+                record.close(*about, "gradient", gradient, their_gradient, 1e-5, context)
+        assert ours.metrics.keys() >= {"policy_loss"} | ({"entropy_coef"} if batch.training else
+                                                         set()), context
+        for key, value in theirs.metrics.items():
+            record.close(*about, "metrics", ours.metrics[key], value, 1e-5, f"{key}, {context}")
+        for name in ("entropy_coef", "_last_world_entropy"):
+            record.close(*about, "metrics", getattr(ours.trainer, name),
+                         getattr(theirs.trainer, name), 1e-5, f"{name}, {context}")
+        assert ours.trainer._entropy_window_stats is None
 
 
 def test_gmpo(helpers, record):
@@ -184,8 +242,8 @@ def test_gmpo(helpers, record):
                                level_map_low=batch.settings["epsilon_low"],
                                level_map_high=batch.settings["epsilon_high"])
         context = f"seed {seed}: {batch}"
-        ours, gradient, metrics = batch.run(GRPOTrainer, helpers, widen=False, loss=loss)
-        theirs, their_gradient, their_metrics = batch.run(GMPOTrainer, helpers, widen=True)
+        ours, gradient, metrics, *_ = batch.run(GRPOTrainer, helpers, widen=False, loss=loss)
+        theirs, their_gradient, their_metrics, *_ = batch.run(GMPOTrainer, helpers, widen=True)
         record.batch(*about)
         record.close(*about, "loss", beside_terms(ours, their_gradient),
                      beside_terms(theirs, their_gradient), 1e-5, context)
@@ -396,8 +454,8 @@ def test_vespo_with_the_weights_of_vllm(helpers, record, mode):
             "ref_per_token_logps": batch._rounded(batch.logp.float() + 0.3 * torch.randn(shape)),
             "num_items_in_batch": output["completion_mask"].sum()}
         context = f"seed {seed}: {batch}"
-        loss, gradient, metrics = batch.run(GRPOTrainer, helpers, widen=False)
-        their_loss, their_gradient, their_metrics = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        loss, gradient, metrics, *_ = batch.run(GRPOTrainer, helpers, widen=False)
+        their_loss, their_gradient, their_metrics, *_ = batch.run(trl.GRPOTrainer, helpers, widen=True)
         record.batch(*about)
         record.close(*about, "loss", beside_terms(loss, their_gradient),
                      beside_terms(their_loss, their_gradient), 1e-5, context)

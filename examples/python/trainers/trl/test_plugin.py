@@ -167,7 +167,11 @@ def test_settings_of_an_estimator(make):
     ({"loss": "dapo kl.beta=0.1"}, {}, "both 0 or both not"),
     ({"constraints": ["long>=0.9"]}, {}, "even, short"),
     ({"constraints": ["short"]}, {}, "needed: a line"),
-    ({"loss": "dapo"}, {"entropy_coef": 0.01}, "entropy bonus"),
+    ({"loss": "dapo entropy_coef=0.1"}, {"entropy_coef": 0.01}, "a bonus in one of the two"),
+    ({"loss": gdpo.PolicyLoss("dapo", entropy_coef=0.1)}, {"use_adaptive_entropy": True},
+     "with the entropy bonus of GRPOConfig"),
+    ({}, {"use_adaptive_entropy": True, "entropy_coef_min": 2.0}, "min_coef, max_coef"),
+    ({}, {"use_adaptive_entropy": True, "entropy_coef": -0.1}, "at least 0"),
     ({"loss": gdpo.PolicyLoss("trl::dapo")}, {"beta": 0.1, "use_bias_correction_kl": False},
      "both 0 or both not"),
     ({"loss": gdpo.PolicyLoss("trl::dapo", beta=0.1)}, {}, "both 0 or both not"),
@@ -250,8 +254,12 @@ def test_vespo_of_tokens_refuses_the_weights_of_vllm(helpers):
         stand_in(helpers, "vespo token", None, **VLLM)
 
 
-@pytest.mark.parametrize("settings", [{"entropy_coef": 0.01}], ids=str)
-def test_what_is_missing_here_is_trls_own_after_one_warning(make, settings):
+def test_what_is_missing_here_is_trls_own_after_one_warning(make, train, monkeypatch):
+    # A reference model would be loaded from where the model came, and this one came from nowhere.
+    monkeypatch.setattr("trl.trainer.grpo_trainer.create_model_from_path",
+                        lambda *a, **k: train.model())
+    settings = dict(loss_type="vespo", beta=0.1, entropy_coef=0.01,
+                    multi_objective_aggregation="sum_then_normalize")
     with pytest.warns(UserWarning, match="there is no .* here; TRL's own loss is used") as told:
         ours = make(**settings)
         ours.train()
@@ -262,6 +270,87 @@ def test_what_is_missing_here_is_trls_own_after_one_warning(make, settings):
         # The advantages are ours, and TRL's are rounded to float32 at each step of the arithmetic.
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
         assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("quantile", [1.0, 0.4])
+@pytest.mark.parametrize("own", [False, True], ids=["of the configuration", "of the loss"])
+@pytest.mark.parametrize("name", ["gspo", "verl::vanilla", "bnpo"])
+def test_the_entropy_bonus_of_a_chosen_loss(helpers, name, own, quantile):
+    """It is a mean over the tokens that the surrogate keeps, divided by the accumulation steps."""
+    logp, inputs = inputs_of(7)
+    entropies = torch.rand(logp.shape).requires_grad_()
+    bonus = {} if own else {"_entropy_bonus_enabled": True, "entropy_coef": 0.5,
+                            "use_adaptive_entropy": False}
+    settings = dict(top_entropy_quantile=quantile, current_gradient_accumulation_steps=3)
+    plain = stand_in(helpers, name, logp, **settings)
+    ours = stand_in(helpers, f"{name} entropy_coef=0.5 entropy_mean=tokens" if own else name, logp,
+                    **settings, **bonus)
+    for trainer in (plain, ours):
+        trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logp, entropies, None)
+    difference = plain._compute_loss(None, inputs) - ours._compute_loss(None, inputs)
+    kept = inputs["completion_mask"] == 1
+    kept &= entropies >= torch.quantile(entropies[kept], 1 - quantile)
+    torch.testing.assert_close(difference, 0.5 * entropies[kept].mean() / 3, rtol=1e-5, atol=1e-6)
+    ours._compute_loss(None, inputs).backward()
+    torch.testing.assert_close(entropies.grad, -0.5 / 3 * kept / kept.sum(), rtol=1e-6, atol=0)
+    assert ("entropy_coef" in helpers.metrics(ours)) == (not own)
+    assert not {"entropy_coef", "policy_loss"} & helpers.metrics(plain).keys()
+
+
+ADAPTIVE = dict(_entropy_bonus_enabled=True, use_adaptive_entropy=True, entropy_coef=0.25,
+                _last_world_entropy=math.inf, _entropy_window_stats=None)
+
+
+def adaptive(helpers, logp, **settings):
+    """A stand-in with TRL's controller, whose target is 0.5 and whose step 0.125."""
+    trainer = stand_in(helpers, None, logp, **{**ADAPTIVE, **settings})
+    trainer.args.__dict__.update(entropy_target=0.5, entropy_coef_delta=0.125, entropy_coef_min=0.0,
+                                 entropy_coef_max=1.0)
+    return trainer
+
+
+def with_entropies(trainer, logp, value):
+    trainer._get_per_token_logps_and_entropies = lambda *a, **k: (
+        logp, torch.full_like(logp, value), None)
+
+
+def test_the_controller_measures_whole_steps_of_all_processes(helpers):
+    """One entropy of all tokens: of both micro-batches, and of another process, which has 0.9."""
+    logp, inputs = inputs_of(6)
+    tokens = int(inputs["completion_mask"].sum())
+    trainer = adaptive(helpers, logp)
+    trainer.accelerator.reduce = lambda tensor, reduction: tensor + (
+        torch.tensor([0.9 * tokens, tokens]) if len(tensor) == 2 else 0)
+    for value, last in ((0.25, False), (0.75, True)):
+        trainer.accelerator.sync_gradients = last
+        with_entropies(trainer, logp, value)
+        trainer._compute_loss(None, inputs)
+        assert ("entropy_coef" in trainer._metrics["train"]) == last
+    assert trainer._last_world_entropy == pytest.approx((0.25 + 0.75 + 0.9) / 3, rel=1e-6)
+    assert trainer.entropy_coef == 0.125 == helpers.metrics(trainer)["entropy_coef"]
+    assert trainer._entropy_window_stats is None
+
+
+def test_an_evaluation_leaves_the_controller(helpers):
+    logp, inputs = inputs_of(6)
+    trainer = adaptive(helpers, logp, _last_world_entropy=0.3)
+    with_entropies(trainer, logp, 0.25)
+    trainer.model.training = False
+    loss = trainer._compute_loss(None, inputs)
+    metrics = helpers.metrics(trainer)
+    assert float(loss) == pytest.approx(metrics["policy_loss"] - 0.25 * 0.25, rel=1e-5)
+    assert "entropy_coef" not in metrics
+    assert (trainer.entropy_coef, trainer._last_world_entropy) == (0.25, 0.3)
+
+
+def test_an_entropy_that_was_no_number_gives_no_bonus(helpers):
+    """TRL keeps it, and its checkpoints hold it."""
+    logp, inputs = inputs_of(6)
+    trainer = adaptive(helpers, logp, _last_world_entropy=math.nan)
+    with_entropies(trainer, logp, 0.25)
+    loss = trainer._compute_loss(None, inputs)
+    assert float(loss) == pytest.approx(helpers.metrics(trainer)["policy_loss"], rel=1e-6)
+    assert (trainer.entropy_coef, trainer._last_world_entropy) == (0.375, 0.25)
 
 
 def changed(monkeypatch, name):
@@ -326,6 +415,28 @@ def test_constraints_move_and_go_through_a_checkpoint(make, tmp_path):
     resumed.add_callback(AtBegin(lambda: loaded.append(resumed._gdpo_constraints.state_dict())))
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert torch.equal(loaded[0]["short"]["state"], state["short"]["state"])
+
+
+def test_the_entropy_coefficient_goes_through_a_checkpoint(make, tmp_path):
+    """It is in TRL's own file, so that either trainer goes on from a checkpoint of the other."""
+    settings = dict(use_adaptive_entropy=True, entropy_coef=0.1, entropy_target=5.0, max_steps=4,
+                    entropy_coef_delta=0.0625, save_strategy="steps", save_steps=2)
+    trainer = make(**settings)
+    trainer.train()
+    logged = [line["entropy_coef"] for line in trainer.state.log_history[:4]]
+    assert logged == pytest.approx([0.1625, 0.225, 0.2875, 0.35])
+    saved = json.loads((tmp_path / "checkpoint-2" / "entropy_ctrl_state.json").read_text())
+    assert saved["entropy_coef"] == pytest.approx(0.225)
+    for cls in (GRPOTrainer, trl.GRPOTrainer):
+        resumed = make(cls, **settings)
+        loaded = []
+        resumed.add_callback(AtBegin(lambda: loaded.append(
+            {"entropy_coef": resumed.entropy_coef,
+             "last_world_entropy": resumed._last_world_entropy})))
+        resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+        assert loaded == [saved]
+        assert resumed.entropy_coef == pytest.approx(0.35)
+        assert resumed._last_world_entropy == pytest.approx(trainer._last_world_entropy, rel=1e-4)
 
 
 def test_an_evaluation_leaves_the_multipliers(make):

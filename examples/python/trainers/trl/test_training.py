@@ -29,6 +29,11 @@ RUNS = {
         # GDPO makes advantages that are only rounding, and their sign chooses the logged weight.
         loss_type="vespo", num_iterations=2, gradient_accumulation_steps=2,
         per_device_train_batch_size=8, multi_objective_aggregation="sum_then_normalize"),
+    "dapo with the entropy bonus": dict(entropy_coef=0.1),
+    "grpo with adaptive entropy of the tokens of high entropy, and two accumulation steps": dict(
+        loss_type="grpo", use_adaptive_entropy=True, entropy_coef=0.05, entropy_coef_delta=0.05,
+        entropy_target=2.37, top_entropy_quantile=0.5, gradient_accumulation_steps=2,
+        per_device_train_batch_size=8),
     "bnpo with a KL term, GRPO": dict(
         loss_type="bnpo", beta=0.1, num_iterations=2,
         multi_objective_aggregation="sum_then_normalize"),
@@ -70,7 +75,8 @@ def run(cls, train, folder, settings):
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
 def test_twenty_steps(helpers, record, train, tmp_path, settings):
     preset = f"trl::{settings.get('loss_type', 'dapo')} (loss), trl::" + (
-        "grpo" if "multi_objective_aggregation" in settings else "gdpo")
+        "grpo" if "multi_objective_aggregation" in settings else "gdpo") + (
+        ", entropy bonus" if "entropy_coef" in settings else "")
     about = (helpers.TRL, "GRPOTrainer.train, 20 steps", preset)
     ours, our_gradients, our_completions = run(GRPOTrainer, train, tmp_path / "a", settings)
     theirs, gradients, completions = run(trl.GRPOTrainer, train, tmp_path / "b", settings)
