@@ -205,8 +205,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         refuse_teacher("trl", "loss", chosen.line)
         if self._entropy_bonus_enabled and any(key.startswith("entropy.")
                                                for key in said("loss", chosen.line)):
-            raise ValueError(f"gdpo.integrations.trl: loss: given {chosen.line!r}, with the entropy "
-                             "bonus of GRPOConfig; needed: a bonus in one of the two")
+            raise ValueError(f"gdpo.integrations.trl: loss: given {chosen.line!r}, with the "
+                             "entropy bonus of GRPOConfig; needed: a bonus in one of the two")
         _check_kl(chosen, self.beta)
         if self._corrects_for_vllm and _is_vespo(chosen) and value_of(chosen, "level") == "token":
             raise ValueError(

@@ -167,7 +167,8 @@ def test_losses(helpers, record, loss_type):
         batch = LossBatch(seed, loss_type)
         context = f"seed {seed}: {batch}"
         loss, gradient, metrics, *_ = batch.run(GRPOTrainer, helpers, widen=False)
-        their_loss, their_gradient, their_metrics, *_ = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        their_loss, their_gradient, their_metrics, *_ = batch.run(trl.GRPOTrainer, helpers,
+                                                                  widen=True)
         record.batch(*about)
         record.close(*about, "loss", beside_terms(loss, their_gradient),
                      beside_terms(their_loss, their_gradient), 1e-5, context)
@@ -455,7 +456,8 @@ def test_vespo_with_the_weights_of_vllm(helpers, record, mode):
             "num_items_in_batch": output["completion_mask"].sum()}
         context = f"seed {seed}: {batch}"
         loss, gradient, metrics, *_ = batch.run(GRPOTrainer, helpers, widen=False)
-        their_loss, their_gradient, their_metrics, *_ = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        their_loss, their_gradient, their_metrics, *_ = batch.run(trl.GRPOTrainer, helpers,
+                                                                  widen=True)
         record.batch(*about)
         record.close(*about, "loss", beside_terms(loss, their_gradient),
                      beside_terms(their_loss, their_gradient), 1e-5, context)

@@ -274,7 +274,7 @@ def test_what_is_missing_here_is_trls_own_after_one_warning(make, train, monkeyp
 
 @pytest.mark.parametrize("quantile", [1.0, 0.4])
 @pytest.mark.parametrize("own", [False, True], ids=["of the configuration", "of the loss"])
-@pytest.mark.parametrize("name", ["gspo", "verl::vanilla", "bnpo"])
+@pytest.mark.parametrize("name", ["gspo", "verl::vanilla", "trl::bnpo"])
 def test_the_entropy_bonus_of_a_chosen_loss(helpers, name, own, quantile):
     """It is a mean over the tokens that the surrogate keeps, divided by the accumulation steps."""
     logp, inputs = inputs_of(7)

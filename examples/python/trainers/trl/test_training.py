@@ -75,8 +75,9 @@ def run(cls, train, folder, settings):
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
 def test_twenty_steps(helpers, record, train, tmp_path, settings):
     preset = f"trl::{settings.get('loss_type', 'dapo')} (loss), trl::" + (
-        "grpo" if "multi_objective_aggregation" in settings else "gdpo") + (
-        ", entropy bonus" if "entropy_coef" in settings else "")
+        "grpo" if "multi_objective_aggregation" in settings else "gdpo")
+    if "entropy_coef" in settings:
+        preset = preset.replace(" (loss)", " (loss), entropy bonus")
     about = (helpers.TRL, "GRPOTrainer.train, 20 steps", preset)
     ours, our_gradients, our_completions = run(GRPOTrainer, train, tmp_path / "a", settings)
     theirs, gradients, completions = run(trl.GRPOTrainer, train, tmp_path / "b", settings)
