@@ -112,7 +112,9 @@ Parts prime_rl(const char* preset, bool ipo) {
       gate.min = -params.number("dppo_mask_low"), gate.max = params.number("dppo_mask_high");
     }
     set_passes(setup, gate);
-    const bool counts_all = ipo || !zero_advantage(recorded);
+    const bool has_parts =  // its lists leave out rows without a token of the part
+        recorded.inputs.contains("ce_weights") && recorded.inputs.contains("ref_kl_weights");
+    const bool counts_all = (ipo || !zero_advantage(recorded)) && !has_parts;
     setup.metrics = [=](const LossRun& run, Comparison& comparison) {
       compare_prime_rl(run, gate, counts_all, comparison);
     };

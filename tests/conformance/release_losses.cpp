@@ -526,6 +526,17 @@ LossSetup openrlhf_loss(Params& params, const Case& recorded) {
 // --- torchrl
 
 // GRPOLoss with KL terms, which no loss by name has.
+// Means over all positions, padding too. `m`: of the tokens before the mask by their KL.
+void torchrl_metrics(const LossRun& run, const LossMetrics& m, Comparison& comparison) {
+  const auto positions = static_cast<double>(run.mask.size());
+  comparison.metric("clip_fraction", m.clip_fraction_any.sum / positions);
+  comparison.metric("kl_approx", m.approx_kl_k1.sum / positions);
+  TokenInputs in = *run.in;
+  in.rollout_logp = in.old_logp, in.old_logp = in.logp, in.mask = run.mask;
+  comparison.metric(
+      "ESS", mismatch_of(in, {0.5, 2, 0.5, 2, gdpo::math::infinity}, comparison).token_ess());
+}
+
 void torchrl_kl_loss(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   auto loss = gdpo::torchrl::grpo_kl_loss;
@@ -545,16 +556,21 @@ void torchrl_kl_loss(const Case& recorded, Comparison& comparison) {
   for (gdpo::Aggregate* positions : {&loss.kl.first.aggregate, &loss.kl.rest.first.aggregate})
     positions->padded_width = false, positions->constant = width_of(recorded);
   const TokenInputs in = token_inputs(recorded);
-  const LossRun run = padded_and_packed(
+  LossRun run = padded_and_packed(
       in, [&](const TokenInputs& layout) { return run_loss(AnyLoss(loss), layout); }, comparison);
+  run.in = &in;
   comparison.output("loss", Array{{}, {run.result.loss}});
   comparison.output("grad_logp", of_tokens(in, run.gradient));
   comparison.metric("loss_objective", run.result.policy_loss);
-  if (loss.kl.rest.first.beta == 0) comparison.metric("loss_kl_to_ref", run.result.kl_loss);
+  const double to_ref = run.result.metrics.kl.sum / static_cast<double>(run.mask.size());
+  comparison.metric("kl_to_ref", to_ref);
+  comparison.metric("loss_kl_to_ref", loss.kl.first.beta * to_ref);
+  torchrl_metrics(run, run.result.metrics, comparison);
 }
 
 LossSetup torchrl_loss(Params& params, const Case& recorded) {
   LossSetup setup;
+  bool missing = false;
   const std::string aggregation =
       params.choice("aggregation", {"token_mean", "prompt_mean", "none"});
   const gdpo::Bounds clip = params.interval("clip_epsilon");
@@ -567,8 +583,8 @@ LossSetup torchrl_loss(Params& params, const Case& recorded) {
     set_clip(setup, clip.lo, clip.hi);
     if (aggregation == "prompt_mean") aggregate_of(setup) = gdpo::aggregate::seq_mean_token_mean();
     const std::vector<double> old = array_of(recorded.inputs.at("old_logp")).data;
-    if (std::any_of(old.begin(), old.end(), [](double x) { return x != x; }))
-      set_passes(setup, gdpo::torchrl::missing_old_logp);
+    missing = std::any_of(old.begin(), old.end(), [](double x) { return x != x; });
+    if (missing) set_passes(setup, gdpo::torchrl::missing_old_logp);
   }
   if (aggregation == "none") aggregate_of(setup) = gdpo::aggregate::token_sum();
   no_log_ratio_clamp(params);
@@ -578,16 +594,9 @@ LossSetup torchrl_loss(Params& params, const Case& recorded) {
     gate.max = params.number("kl_mask_threshold");
     set_passes(setup, gate);
   }
-  setup.metrics = [](const LossRun& run, Comparison& comparison) {
-    // Means over all positions, padding too, and of the tokens before the mask by their KL.
-    const LossMetrics& m = run.before;
-    const auto positions = static_cast<double>(run.mask.size());
-    comparison.metric("clip_fraction", m.clip_fraction_any.sum / positions);
-    comparison.metric("kl_approx", m.approx_kl_k1.sum / positions);
-    TokenInputs in = *run.in;
-    in.rollout_logp = in.old_logp, in.old_logp = in.logp, in.mask = run.mask;
-    comparison.metric(
-        "ESS", mismatch_of(in, {0.5, 2, 0.5, 2, gdpo::math::infinity}, comparison).token_ess());
+  const bool drops = missing;
+  setup.metrics = [drops](const LossRun& run, Comparison& comparison) {
+    torchrl_metrics(run, drops ? run.result.metrics : run.before, comparison);
   };
   return setup;
 }
