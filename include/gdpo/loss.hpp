@@ -95,9 +95,11 @@
 ///     row_weights           (B)       1
 ///     group_tokens          (B)       required by a mean over groups (count_group_tokens)
 ///     weights, kl_weights   tokens    1; pre-passes fill them
+///     entropy_weights       tokens    1; the same, for an EntropyBonus
 ///     level_log_weights     tokens    0; logs of weights in the ratio, at levels of segments alone
 ///     tags                  tokens    required by a policy that declares reads_tag
-///     entropies             tokens    not measured; prepass::TopEntropy needs them
+///     entropies             tokens    not measured; an EntropyBonus and prepass::TopEntropy need
+///                                     them
 ///     truncated             (B)       not measured
 ///     completion_mask       tokens    mask: what counts as length; prepare() fills it
 ///
