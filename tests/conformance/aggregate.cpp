@@ -112,7 +112,7 @@ void agg_loss(const Case& recorded, Comparison& comparison) {
 
 // unsloth-zoo's weights w of the entropies H: their sum w H is its bonus, which is the gradient by H.
 // Rows whose weight is 0 leave it.
-void entropy_weights(const Case& recorded, Comparison& comparison) {
+void unsloth_entropy_weights(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None> loss;
   loss.entropy = {params.number("entropy_coef") / params.number("gradient_accumulation_steps"),
@@ -407,7 +407,8 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
 
 void add_reductions(Registry& registry) {
   registry.add_loss("verl", "aggregate", "agg_loss", agg_loss);
-  registry.add_loss("unsloth_zoo", "aggregate", "grpo_entropy_bonus_weights", entropy_weights);
+  registry.add_loss("unsloth_zoo", "aggregate", "grpo_entropy_bonus_weights",
+                    unsloth_entropy_weights);
   registry.add_loss("openrlhf", "aggregate", "aggregate_loss", openrlhf_sums);
   registry.add_loss("trinity", "aggregate", "aggregate_loss", trinity_sums);
   registry.add_loss("skyrl", "aggregate", "apply_loss_reduction_to_advantages_minibatch",
