@@ -297,7 +297,11 @@ void areal_normalize(const Case& recorded, Comparison& comparison) {
   if (of_rows) params.fixed("dim", 1);
   params.without_effect({"dim"});
   params.all_read();
-  (of_rows ? whiten_rows : whiten)(settings, recorded, comparison);
+  if (of_rows) {
+    whiten_rows(settings, recorded, comparison);
+  } else {
+    whiten(settings, recorded, comparison);
+  }
 }
 
 // VESPO's weight of a row: -dloss/dlogp of its tokens in the sum over tokens with advantages of 1
