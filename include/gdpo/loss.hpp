@@ -82,7 +82,7 @@
 ///
 ///     array                 shape     without it
 ///     logp                  tokens    required
-///     advantages            (B)       required, unless token_advantages are there, or the surrogate
+///     advantages            (B)       required, unless token_advantages are there or the surrogate
 ///                                     reads none (surrogate::None, surrogate::Likelihood)
 ///     token_advantages      tokens    required, unless advantages are there; not both
 ///     old_logp              tokens    on-policy: the ratio is 1

@@ -325,10 +325,12 @@ constexpr auto any_loss(const L& l) {
   constexpr bool clips_ratio = std::is_same_v<decltype(L::surrogate), surrogate::Ratio> &&
                                std::is_same_v<decltype(L::factor), Factors<>>;
   if constexpr (clips_ratio && has_own_type_v<Level>) {
-    return LossAt<Level>{l.level, l.surrogate, any_kl(l.kl), l.aggregate};
+    return LossAt<Level>{l.level,     l.surrogate, any_kl(l.kl),
+                         l.aggregate, {},          gdpo::detail::entropy_of(l)};
   } else {
-    return AnyLossAt<Level>{gdpo::detail::any_level(l.level), l.surrogate, any_kl(l.kl),
-                            l.aggregate, l.factor};
+    return AnyLossAt<Level>{
+        gdpo::detail::any_level(l.level), l.surrogate, any_kl(l.kl), l.aggregate, l.factor,
+        gdpo::detail::entropy_of(l)};
   }
 }
 /// Called with a list of losses (in decltype only), gives the variant of their types, and of LossAt

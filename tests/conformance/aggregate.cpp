@@ -110,8 +110,8 @@ void agg_loss(const Case& recorded, Comparison& comparison) {
 
 // --- what an entropy bonus weighs
 
-// unsloth-zoo's weights w of the entropies H: their sum w H is its bonus, which is the gradient by H.
-// Rows whose weight is 0 leave it.
+// unsloth-zoo's weights w of the entropies H: their sum w H is its bonus, which is the gradient by
+// H. Rows whose weight is 0 leave it.
 void unsloth_entropy_weights(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None> loss;

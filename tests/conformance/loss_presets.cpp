@@ -188,7 +188,8 @@ void vllm_importance(Params& params, LossSetup& setup, const Case& recorded) {
 }
 
 // entropy_coef: the mean over the active tokens, whatever the loss type, over the accumulated
-// batches. With entropy_target a controller moves the coefficient; its entropy is that of the batch.
+// batches. With entropy_target a controller moves the coefficient; its entropy is that of the
+// batch.
 void trl_entropy(Params& params, LossSetup& setup) {
   if (!params.has("entropy_coef")) return;
   double coef = params.number("entropy_coef");

@@ -117,8 +117,8 @@ std::string difference_from_one_process(const Comm& comm, const Estimator& estim
       merged.non_empty_rows != counts.non_empty_rows)
     text += " counts";
   const double size = std::fabs(expected.policy_loss) + std::fabs(expected.kl_loss) + 1;
-  for (const auto part :
-       {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
+  for (const auto part : {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss,
+                          &gdpo::LossResult::kl_loss, &gdpo::LossResult::entropy_loss}) {
     if (!(std::fabs(result.*part - expected.*part) <= 1e-12 * size)) text += " loss";
   }
   const auto same = [](double a, double b) { return same_bits(a, b) || a == b; };

@@ -26,6 +26,7 @@ class Finding(NamedTuple):
 def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
              mismatch: Optional[Mismatch] = None, *, reward_names: Sequence[str] = (),
              first_step: bool = False, later_step: bool = False, whole_step: bool = False,
+             log_ratio_surrogate: bool = False,
              **thresholds: float) -> List[Finding]:
     """Findings about a step: an empty list where nothing is suspicious.
 
@@ -35,6 +36,7 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
       there was one, so that they should not. Neither: it is not known.
     whole_step: the metrics are of all micro-batches and ranks of a step, so that they hold as many
       tokens and rows as were counted.
+    log_ratio_surrogate: the surrogate is 0 where the ratio is 1, as in "trinity::sppo".
     reward_names: one for each reward.
     thresholds: first_step_ratio (0.1), clip_fraction_min (0), clip_fraction_max (0.25), near_ratio
       (0.1), positive_logp (0.05), dead_groups (0.5), truncated (1), entropy_floor (0.05 nats),
@@ -57,7 +59,8 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
         raise ValueError("gdpo::diagnose: metrics, report, mismatch: given none; needed: one of "
                          "them at least")
     settings = " ".join(f"{name}={word(bool(value))}" for name, value in (
-        ("first_step", first_step), ("later_step", later_step), ("whole_step", whole_step)))
+        ("first_step", first_step), ("later_step", later_step), ("whole_step", whole_step),
+        ("log_ratio_surrogate", log_ratio_surrogate)))
     settings += "".join(f" {name}={float(value)!r}" for name, value in thresholds.items())
     with our_errors():
         lines = ops.diagnose(None if metrics is None else metrics.result.detach().cpu(),

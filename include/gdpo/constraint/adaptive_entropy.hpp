@@ -39,7 +39,9 @@ struct AdaptiveEntropy {
     return state.last_entropy <= target ? state.coef : 0.0;
   }
   /// Moves the coefficient after a step. `entropy`: the mean over the tokens of the step, on all
-  /// ranks, that the bonus is averaged over, in nats; one that is not finite changes nothing.
+  /// ranks, that the bonus is averaged over, in nats; one that is not finite changes nothing. Where
+  /// TokenBatch::entropy_weights select tokens, that is not LossMetrics::entropy, which is over
+  /// all: it is -entropy_loss of the same loss with the coefficient 1.
   void update(EntropyState& state, double entropy) const {
     check("gdpo::AdaptiveEntropy::update", state);
     if (math::not_finite(entropy)) return;

@@ -264,8 +264,8 @@ class Diagnosis {
               " tokens, and adds nothing to the loss of any.",
           "KL weights that are all 0, or a beta so small that it is lost in rounding.");
     }
-    // Where every ratio is 1, a surrogate of the log ratio is 0 without a fault (LogRatio).
-    if (settings_.whole_step && all_zero(s) && !all_zero(m.approx_kl_k1) &&
+    const bool may_be_zero = settings_.log_ratio_surrogate && all_zero(m.approx_kl_k1);
+    if (settings_.whole_step && all_zero(s) && !may_be_zero &&
         (m.advantage.min < 0 || m.advantage.max > 0)) {
       add("no_effect", "surrogate", 0, 0,
           "The surrogate is exactly 0 at all " + digits(static_cast<index_t>(s.count)) +

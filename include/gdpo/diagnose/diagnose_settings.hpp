@@ -22,6 +22,10 @@ struct DiagnoseSettings {
   /// holds as many tokens and rows as were counted.
   bool whole_step = false;
 
+  /// The surrogate is one of the log ratio (surrogate::LogRatio), which is 0 where the ratio is 1. In
+  /// an on-policy step it may then be 0 at all tokens without a fault.
+  bool log_ratio_surrogate = false;
+
   /// How far a token's ratio may typically be off 1 in the first step; 0 or more. Default: the
   /// checklist of "Implementing GRPO from Scratch" (presets/textbook.hpp) asks for less than 0.1.
   double first_step_ratio = 0.1;
@@ -95,6 +99,7 @@ struct DiagnoseSettings {
     field("first_step", s.first_step, "the policy is still the one that sampled");
     field("later_step", s.later_step, "the policy has been updated since");
     field("whole_step", s.whole_step, "the result is that of a whole optimizer step");
+    field("log_ratio_surrogate", s.log_ratio_surrogate, "the surrogate is 0 where the ratio is 1");
     field("first_step_ratio", s.first_step_ratio, distance,
           "how far a ratio may typically be off 1 in the first step");
     field("clip_fraction_min", s.clip_fraction_min, share, "least share of clipped tokens");

@@ -3,6 +3,7 @@
 #include <array>
 #include <gdpo/core/until_moved.hpp>
 #include <gdpo/dist/agree.hpp>
+#include <gdpo/loss/entropy.hpp>
 #include <gdpo/tokens/token_row.hpp>
 #include <utility>
 
@@ -126,6 +127,7 @@ class GatheredTokens {
       array = shaped(memory.data());
     });
     gradient_.resize(tokens());
+    if (whole.entropies) entropy_gradient_.resize(tokens());
   }
 
   GatheredTokens(GatheredTokens&&) = default;             ///< A move; views stay as they are.
@@ -140,9 +142,26 @@ class GatheredTokens {
   /// Room for the gradient of the whole rows, of the shape of batch().
   TokenOut<S> gradient() & { return shaped(gradient_.data()); }
   TokenOut<S> gradient() && = delete;  ///< Deleted: it would refer to freed memory.
-  /// Writes the gradient of the own tokens, as it stands in gradient(), into an array of the shape
-  /// that the tokens of this rank have.
-  void own_into(const std::common_type_t<TokenOut<S>>& out) const {
+  /// The same for the gradient by the entropies, of a batch that has some; else no array.
+  TokenOut<S> entropy_gradient() & {
+    return entropy_gradient_.empty() ? TokenOut<S>{}
+                                     : TokenOut<S>(shaped(entropy_gradient_.data()));
+  }
+  TokenOut<S> entropy_gradient() && = delete;  ///< Deleted: it would refer to freed memory.
+  /// Writes the gradients of the own tokens, as they stand in gradient() and entropy_gradient(),
+  /// into arrays of the shape that the tokens of this rank have.
+  void own_into(const std::common_type_t<LossGradient<S>>& out) const {
+    copy_own(gradient_, "out", out.logp);
+    if (!out.entropies) return;
+    if (entropy_gradient_.empty()) {
+      contract::fail("gdpo::dist::GatheredTokens::own_into", "out.entropies", "an array",
+                     "none: the batch that was gathered has no entropies");
+    }
+    copy_own(entropy_gradient_, "out.entropies", out.entropies);
+  }
+
+ private:
+  void copy_own(const std::vector<S>& gradient, const char* name, const TokenOut<S>& out) const {
     if (local_places_.empty()) return;
     index_t rows = 1;
     for (int axis = 0; axis + 1 < out.rank(); ++axis) rows *= out.extent(axis);
@@ -152,20 +171,19 @@ class GatheredTokens {
     if (!fits) {
       const index_t local_shape[2] = {local_rows_, local_width_};
       contract::fail(
-          function, "out",
+          function, name,
           out ? contract::shape(out.rank(), out.shape().extent) : contract::Text("no array"),
           contract::shape(padded_ ? 2 : 1, local_shape + (padded_ ? 0 : 1)) +
               ", the shape of the own tokens");
     }
-    gdpo::detail::check_apart(function, "out", out);
+    gdpo::detail::check_apart(function, name, out);
     for (std::size_t k = 0; k < local_places_.size(); ++k) {
       const auto i = static_cast<index_t>(k);
       out.row(i / local_width_, 0, local_width_)(i % local_width_) =
-          gradient_[static_cast<std::size_t>(local_places_[k])];
+          gradient[static_cast<std::size_t>(local_places_[k])];
     }
   }
 
- private:
   std::size_t tokens() const {
     return begin_.empty() ? 0 : static_cast<std::size_t>(begin_.back());
   }
@@ -258,7 +276,7 @@ class GatheredTokens {
   bool padded_ = false;
   std::vector<index_t> begin_, local_places_;
   UntilMoved<index_t> local_rows_, local_width_;
-  std::vector<S> gradient_;
+  std::vector<S> gradient_, entropy_gradient_;
 };
 
 /// Gathers the parts of rows whose tokens are spread over ranks (context parallelism, sequence

@@ -233,6 +233,7 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
   }
   const TokenLayout layout = layout_of(function, bound, NeedsLogp::Yes);
   check_width(function, loss.aggregate, layout);
+  check_group(function, loss.aggregate, bound, layout);
   const TokenOut<float> no_gradient{};
   const RowDriver<float, Aggregate> call(function, loss.aggregate, bound, layout,
                                          TokenReads::none(), normalizer, no_gradient);

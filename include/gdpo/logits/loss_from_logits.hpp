@@ -247,6 +247,7 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
                             dense(workspace.entropies), dlogits);
     return result;
   }
+  workspace.dentropies.assign(has_entropy ? workspace.dlogp.size() : 0, 0.0f);
   const index_t workers = workers_for(exec, rows.rows(), rows.numbers());
   if (static_cast<index_t>(workspace.workers.size()) < workers) {
     workspace.workers.resize(static_cast<std::size_t>(workers));
@@ -262,6 +263,7 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
     workspace.logsumexp[place] = valid ? logsumexp(row) : 0.0;
     const TokenSlopes slopes =
         valid ? loss.slopes(workspace.workers[static_cast<std::size_t>(w)], i) : TokenSlopes{};
+    if (has_entropy) workspace.dentropies[place] = slopes.entropy;
     if (math::is_zero(slopes.logp) && math::is_zero(slopes.entropy))
       return fill_row(out, rows.vocabulary(), 0.0);
     RowGradient gradient;

@@ -30,17 +30,19 @@ GDPO_BEGIN_NAMESPACE
 /// entropy_loss_coef). The aggregate's `scale` is part of W_i alone.
 ///
 /// **Gradient.** d loss / d H_it = -coef W'_i v_it, which a loss call writes to
-/// `LossGradient::entropies`; from there token_logprobs_backward takes it to the logits. From logits
-/// the same call does both. The entropy of a token depends on all logits of its row, so from
-/// log-probs of the sampled tokens alone it has no gradient: H must be computed by the model's side.
+/// `LossGradient::entropies`; from there token_logprobs_backward takes it to the logits. From
+/// logits the same call does both. The entropy of a token depends on all logits of its row, so from
+/// log-probs of the sampled tokens alone it has no gradient: H must be computed by the model's
+/// side.
 ///
 /// **Some tokens only.** `prepare` with prepass::TopEntropy and Reach::Entropy gives weights 0 to
 /// the tokens of low entropy; with prepass::MeanOne behind it the mean is that over the others (TRL
 /// and unsloth with top_entropy_quantile).
 ///
-/// Edge cases: a token whose v is 0 or not finite adds nothing, and one that is not finite is counted
-/// in `NonFiniteInputs::weights`; an H that is NaN makes the loss NaN and leaves the gradient as it
-/// is. Where `coef` is 0, no entropy is read for the loss, and its bits are those without the term.
+/// Edge cases: a token whose v is 0 or not finite adds nothing, and one that is not finite is
+/// counted in `NonFiniteInputs::weights`; an H that is NaN makes the loss NaN and leaves the
+/// gradient as it is. Where `coef` is 0, no entropy is read for the loss, and its bits are those
+/// without the term.
 ///
 /// Order of summation: the tokens of a row in 16 lanes of double that are added as a tree, then the
 /// rows as those of the loss.

@@ -26,8 +26,9 @@ GDPO_DATA_INLINE constexpr auto enumerators(MeanOf) {
 /// set. Where the mean is at most `least`, or one of mean and 1 / mean is not finite, nothing is
 /// divided.
 ///
-/// With Reach::Entropy it divides TokenBatch::entropy_weights. With Reach::Level it divides the weights of the pre-passes before it in the same call with that
-/// reach by their mean, before the logs are taken; those that the caller had set do not count.
+/// With Reach::Entropy it divides TokenBatch::entropy_weights. With Reach::Level it divides the
+/// weights of the pre-passes before it in the same call with that reach by their mean, before the
+/// logs are taken; those that the caller had set do not count.
 ///
 /// The mean is that of the batch given to prepare(), summed row by row in double. verl's
 /// rollout_is_batch_normalize: Tokens for weights of tokens, Rows for those of rows, count_eps

@@ -150,9 +150,9 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 /// weights that the caller had set are kept: masks are combined, weights multiplied, and a weight 0
 /// of either drops the token.
 ///
-/// Reach::Entropy multiplies weights into entropy_weights. Its pre-passes see these as the weights so
-/// far: TopEntropy with MeanOne behind it, both with this reach, make the mean of an EntropyBonus one
-/// over the tokens of high entropy.
+/// Reach::Entropy multiplies weights into entropy_weights. Its pre-passes see these as the weights
+/// so far: TopEntropy with MeanOne behind it, both with this reach, make the mean of an
+/// EntropyBonus one over the tokens of high entropy.
 ///
 /// Reach::Level takes the product u of the weights of its pre-passes, and adds
 ///

@@ -173,12 +173,14 @@ struct About {
     if (!(n > 0)) return 0;
     const double d = n + eps, zeros = math::mul(c, eps), m = (a - zeros) / d;
     const double v = (b + math::mul(c, zeros)) / d - math::mul(m, m);
-    return v > 0 ? math::sqrt(v) : 0.0;
+    return math::is_nan(v) || math::is_inf(b) ? math::infinity : v > 0 ? math::sqrt(v) : 0.0;
   }
   double sample_std() const {
     if (!(n > 1)) return 0;
     const double v = b - math::mul(a, a) / n;
-    return v > 0 ? math::sqrt(v / (n - 1)) : 0.0;
+    return math::is_nan(v) || math::is_inf(b) ? math::infinity
+           : v > 0                            ? math::sqrt(v / (n - 1))
+                                              : 0.0;
   }
 };
 inline About tokens(const GateReport& r) {
@@ -216,11 +218,11 @@ namespace gdpo {
     return __VA_ARGS__;                                   \
   }
 GDPO_METRIC(token_mean, g::tokens(r).mean())
-GDPO_METRIC(token_std, g::tokens(r).std())
+GDPO_METRIC(token_std, least<most || r.settings.count_eps> 0 ? g::tokens(r).std() : 0.0)
 GDPO_METRIC(token_min, r.measured > 0 ? least : 0.0)
 GDPO_METRIC(token_max, r.measured > 0 ? most : 0.0)
 GDPO_METRIC(bounded_mean, g::cut_tokens(r).mean())
-GDPO_METRIC(bounded_std, g::cut_tokens(r).std())
+GDPO_METRIC(bounded_std, least<most || r.settings.count_eps> 0 ? g::cut_tokens(r).std() : 0.0)
 GDPO_METRIC(bounded_min, r.measured > 0 ? g::cut(r, least) : 0.0)
 GDPO_METRIC(bounded_max, r.measured > 0 ? g::cut(r, most) : 0.0)
 GDPO_METRIC(token_fraction_low, g::of_measured(r, low))
@@ -230,7 +232,7 @@ GDPO_METRIC(open_share, g::of_valid(r, r.measured + r.non_finite - r.closed))
 GDPO_METRIC(closed_low_share, g::of_valid(r, closed_low))
 GDPO_METRIC(closed_high_share, g::of_valid(r, closed_high))
 GDPO_METRIC(row_mean, g::rows(r).mean())
-GDPO_METRIC(row_std, g::rows(r).sample_std())
+GDPO_METRIC(row_std, row_least < row_most ? g::rows(r).sample_std() : 0.0)
 GDPO_METRIC(row_min, r.counted_rows > 0 ? row_least : 0.0)
 GDPO_METRIC(row_max, r.counted_rows > 0 ? row_most : 0.0)
 GDPO_METRIC(row_deviation, r.counted_rows > 0 ? (math::max)(math::abs(row_least - center),
@@ -280,8 +282,9 @@ GDPO_COLD inline std::string gate_in_words(const GateReport& r) {
 /// The report of two micro-batches or ranks together: the bits of one report of all their rows, in
 /// any order and partition, unless the statistic is of groups that are cut.
 ///
-/// A side without rows changes nothing. Reports with other settings, bounds or statistics throw
-/// invalid_input.
+/// A side without rows changes nothing. Reports with other settings or bounds throw invalid_input,
+/// and so do one of ratios and one of something else, or of tokens and of rows. Give it reports of
+/// one gate: those of two gates alike in all of this cannot be told apart.
 inline GateReport merge(const GateReport& a, const GateReport& b) {
   if (a.rows == 0) return b;
   if (b.rows == 0) return a;

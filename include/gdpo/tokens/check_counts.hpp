@@ -142,8 +142,15 @@ inline Normalizer counts_of_shape(const TokenLayout& layout, bool masked) {
   return n;
 }
 
-/// Throws because the count of this name, which an aggregate divides by, is 0.
-[[noreturn]] GDPO_COLD inline void fail_without_count(const char* function, const char* name) {
+/// Throws because the count of this name, which an aggregate divides by, is 0. `of_groups`: it is
+/// the number of groups.
+[[noreturn]] GDPO_COLD inline void fail_without_count(const char* function, const char* name,
+                                                      bool of_groups) {
+  if (of_groups) {
+    contract::fail(function, name, "0",
+                   "the number of groups of the step: gdpo::count(batch, groups), summed over its "
+                   "micro-batches and ranks");
+  }
   if (std::string_view(name) == given_count) {
     contract::fail(function, name, "0",
                    "more than 0: a count that the caller sets, because count() does not know it; "

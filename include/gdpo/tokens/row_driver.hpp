@@ -76,7 +76,8 @@ class RowDriver {
     check_row_weights(function, batch, layout_);
     if (reads_group(aggregate)) check_group_tokens(function, batch, layout_);
     const char* nothing = divides_by_nothing(aggregate, normalizer);
-    if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
+    if (nothing && count_rows(batch, layout_).tokens > 0)
+      fail_without_count(function, nothing, reads_group(aggregate));
   }
 
   const TokenLayout& layout() const { return layout_; }

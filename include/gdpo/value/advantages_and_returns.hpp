@@ -36,7 +36,7 @@ GDPO_BEGIN_NAMESPACE
 /// **Data.** A row without a step gives zeros, whatever its columns hold. A NaN or an infinity in a
 /// reward, a value or a bootstrap reaches the steps before it in its row (in its turn), and no
 /// other row; with a renormalization every advantage of the batch. That holds for a factor of 0
-/// too, because 0 times infinity is NaN.
+/// too, because 0 times infinity is NaN; only returns::RewardToGo with gamma 0 has no steps before.
 ///
 /// **Errors.** invalid_input, before anything is written: settings out of range, shapes that do not
 /// fit, a missing array.

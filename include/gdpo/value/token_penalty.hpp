@@ -25,6 +25,12 @@ struct Token {
     field("coef", s.coef, finite(), "in units of the reward per nat; 0: off");
     field("kl", s.kl, "the KL term, whose beta and `against` are not read");
   }
+  /// Throws for Against::Data, which is no policy that log-probs could be given of.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    if (kl.against != Against::Data) return;
+    contract::fail(function, path.text("kl.against"), "data",
+                   "another policy: a penalty takes the log-probs that it is given");
+  }
 };
 /// Deduces the KL term.
 template <class KlTerm>

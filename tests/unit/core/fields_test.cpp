@@ -479,6 +479,7 @@ TEST_CASE("settings: diagnosis", "[fields]") {
   settings(DiagnoseSettings{}, {{"first_step", flag},
                                 {"later_step", flag},
                                 {"whole_step", flag},
+                                {"log_ratio_surrogate", flag},
                                 {"first_step_ratio", or_infinity},
                                 {"clip_fraction_min", share},
                                 {"clip_fraction_max", share},

@@ -143,6 +143,7 @@ bool finds(const std::vector<gdpo::Finding>& findings, const std::string& name) 
 gdpo::DiagnoseSettings settings(bool first_step) {
   gdpo::DiagnoseSettings s;
   s.first_step = first_step, s.later_step = !first_step, s.whole_step = true;
+  s.log_ratio_surrogate = true;  // that of trinity::sppo is
   return s;
 }
 const gdpo::DiagnoseSettings first = settings(true), later = settings(false);

@@ -167,6 +167,10 @@ TEST_CASE("distillation: what is refused", "[logits][errors]") {
   };
   const std::string of = "gdpo::distillation_from_logits: ";
   CHECK(said() == "no error");
+  loss.aggregate = gdpo::aggregate::group_mean();
+  n.given = 1;
+  CHECK(said().find(of + "batch.group_tokens: given no array") == 0);
+  n.given = 0, loss = {};
   loss.beta = 1.5;
   CHECK(said() == of + "beta: given 1.5; needed: 0 to 1");
   loss = {};

@@ -3,6 +3,7 @@
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/runtime.hpp>
 #include <support/catch.hpp>
 #include <support/message.hpp>
 #include <support/tolerance.hpp>
@@ -101,6 +102,15 @@ TEST_CASE("without a bonus the gradient by entropies is 0 and the loss has its b
   CHECK(with.by_entropies == std::vector<double>(6, 0));
 }
 
+TEST_CASE("a loss keeps its bonus where its type is chosen at run time") {
+  auto grpo = gdpo::grpo_loss;
+  grpo.entropy = {0.25, EntropyMean::Tokens};
+  const auto loss = gdpo::runtime::detail::any_loss(grpo);
+  CHECK((loss.entropy.coef == 0.25 && loss.entropy.mean == EntropyMean::Tokens));
+  const auto other = gdpo::with_level<gdpo::level::Sequence<>>(with_bonus(0.25, EntropyMean::Loss));
+  CHECK(gdpo::with_metrics<gdpo::metrics::Means>(other).entropy.coef == 0.25);
+}
+
 TEST_CASE("results of a step add up") {
   Step step;
   const auto loss = with_bonus(0.25, EntropyMean::Tokens);
@@ -145,6 +155,10 @@ TEST_CASE("from logits the entropies are those of the logits") {
                                          gdpo::view(dlogits.data(), 1, 2, 3));
   };
   CHECK(run().entropy_loss == Approx(-2 * std::log(3.0)).epsilon(1e-6));
+  gdpo::LogitsWorkspace workspace;
+  gdpo::policy_loss_from_logits(gdpo::simd, loss, table, batch, gdpo::count(table, batch),
+                                gdpo::view(dlogits.data(), 1, 2, 3), workspace);
+  CHECK(workspace.dentropies == std::vector<float>{-1, -1});
   for (const float x : dlogits) CHECK(std::fabs(x) < 1e-6f);  // the entropy is at its maximum
   batch.entropies = gdpo::view(given.data(), 1, 2);
   CHECK(message_of([&] { (void)run(); }) ==

@@ -138,4 +138,11 @@ TEST_CASE("distillation by name", "[value][teacher]") {
   CHECK(std::visit([](const auto& x) { return x.penalty.coef; }, e) == 2);
 }
 
+TEST_CASE("a penalty is against the log-probs that it is given") {
+  Data data{1, 2, {-1, -2}, {-1.5, -1}, {}, {1, 1}};
+  auto estimator = gdpo::distillation_advantage;
+  estimator.penalty.kl.against = gdpo::Against::Data;
+  CHECK_THROWS_AS(data(estimator), gdpo::invalid_input);
+}
+
 }  // namespace distillation_test

@@ -437,6 +437,7 @@ void distillation_from_logits(const Device& device, const DistillationLoss& loss
   const BoundLogits<T, Rank> bound(function, logits, batch, {},
                                    cuda::Scratch{memory.rest, rest_bytes});
   gdpo::detail::check_width(function, loss.aggregate, bound.layout);
+  gdpo::detail::check_group(function, loss.aggregate, bound.batch, bound.layout);
   const index_t over = gdpo::detail::over_of(loss.aggregate);
   if (const Normalizer* const known = normalizer.known()) {
     gdpo::detail::check_step_counts(function, over, *known, batch.prepared, bound.layout, true);

@@ -155,7 +155,7 @@ class LossKernel {
         segment(block, state, first, next);
         first = next;
       }
-      if constexpr (!Shape::plain && gdpo::detail::has_entropy_v<Loss>) {
+      if constexpr (!Shape::plain) {
         if (begun.entropy_scale != 0 || entropies) entropy_of_row(block, state);
       }
       // Read before the barriers of finish_row: the next begin_row writes state.row again.

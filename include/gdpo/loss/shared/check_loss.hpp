@@ -8,8 +8,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Calls f with each aggregate that divides a part of the loss, besides the loss's: those of KL terms
-/// that are on and have their own, and the mean over tokens of an EntropyBonus.
+/// Calls f with each aggregate that divides a part of the loss, besides the loss's: those of KL
+/// terms that are on and have their own, and the mean over tokens of an EntropyBonus.
 template <class Loss, class F>
 GDPO_HOST_INLINE void for_each_other_aggregate(const Loss& loss, const F& f) {
   for_each_own_aggregate(loss.kl, f);

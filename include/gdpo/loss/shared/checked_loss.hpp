@@ -22,7 +22,8 @@ void check_own_counts(const char* function, const Loss& loss, const TokenBatch<S
                       static_cast<bool>(batch.mask));
     if (reads_group(own)) check_group_tokens(function, batch, layout);
     const char* nothing = divides_by_nothing(own, normalizer);
-    if (nothing && count_rows(batch, layout).tokens > 0) fail_without_count(function, nothing);
+    if (nothing && count_rows(batch, layout).tokens > 0)
+      fail_without_count(function, nothing, false);
   });
 }
 /// Throws if one of the counts that divided a loss is less than what the call has seen. `over` is

@@ -97,6 +97,7 @@ TorchLoss loss_of_logits(const Exec& exec, const Loss& loss, const TorchLogits& 
     }
     r.result = policy_loss_from_logits(exec, loss, logits, batch, normalizer, dlogits, workspace);
   } else {
+    if (entropy_of(loss).coef != 0) refuse_entropies(function, batch.entropies);
     const TokenBatch<float> bound = bind_logits(function, logits, batch, workspace);
     const LogitRows<T, Rank> rows(logits);
     LogitBatch<T, Rank> visited = logits;

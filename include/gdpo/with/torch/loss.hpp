@@ -103,8 +103,8 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
 ///
 /// exec, loss and normalizer: as in gdpo/loss.hpp. Value and gradient are computed in one pass over
 /// the tokens, now; backward multiplies. Where autograd is off, or `logp` needs no gradient, none
-/// is computed. A loss with an EntropyBonus has a gradient by `batch.entropies` too, where these need
-/// one; there is no gradient by any other tensor.
+/// is computed. A loss with an EntropyBonus has a gradient by `batch.entropies` too, where these
+/// need one; there is no gradient by any other tensor.
 ///
 /// The loss and its gradient are computed in double if `logp` is of double, else in float; the
 /// gradient is rounded to the dtype of `logp` after it is multiplied.

@@ -109,8 +109,9 @@ inline constexpr const char* policy_loss_forward_schema =
 /// float64, else in float32, to which bfloat16 and float16 are converted row by row.
 ///
 /// Returns the loss, a scalar; dloss/dlogp in the shape of `logp`, or without `gradient` an empty
-/// tensor; dloss/dentropies likewise where `by_entropies`, all in the type that numbers are computed in; and the numbers of the LossResult, whose
-/// names are those of `result_names`. Metrics are metrics::Means.
+/// tensor; dloss/dentropies likewise where `by_entropies`, all in the type that numbers are
+/// computed in; and the numbers of the LossResult, whose names are those of `result_names`. Metrics
+/// are metrics::Means.
 ///
 /// Errors: those of PolicyLoss, and `invalid_input` for tensors of other types, ranks or devices.
 inline std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss(const std::string& loss,

@@ -94,9 +94,9 @@ inline constexpr const char* adaptive_entropy_schema =
 ///
 /// `settings`: members of AdaptiveEntropy in one line, such as "target=0.2 delta=0.005". `state`:
 /// (1, 2) float64, the coefficient and the entropy of the last step. `entropy`: (1, 1) float64, the
-/// mean of this step; absent: nothing moves. Returns (1, 3): the new state, and the coefficient that
-/// it applies. Errors: those of gdpo::AdaptiveEntropy, and `invalid_input` for tensors that do not
-/// fit.
+/// mean of this step; absent: nothing moves. Returns (1, 3): the new state, and the coefficient
+/// that it applies. Errors: those of gdpo::AdaptiveEntropy, and `invalid_input` for tensors that do
+/// not fit.
 inline Tensor adaptive_entropy(const std::string& settings, const Tensor& state,
                                const std::optional<Tensor>& entropy) {
   constexpr const char* function = "gdpo::AdaptiveEntropy";

@@ -190,10 +190,10 @@ inline constexpr const char* prepare_schema =
 /// the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate, KL terms and
-/// entropies, 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked tokens, and
-/// everywhere if none has reach=level (a loss at level::Token refuses them, also zeros); and the
-/// entropy threshold, infinite if "top_entropy" is not among them. Errors: those of gdpo::prepare,
-/// and `invalid_input` for unknown names.
+/// entropies, 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked
+/// tokens, and everywhere if none has reach=level (a loss at level::Token refuses them, also
+/// zeros); and the entropy threshold, infinite if "top_entropy" is not among them. Errors: those of
+/// gdpo::prepare, and `invalid_input` for unknown names.
 inline detail::Decisions prepare(const std::vector<std::string>& passes, const Array& degenerate,
                                  const Array& groups, GDPO_TORCH_PARAMETERS) {
   const auto run = detail::reads_doubles(logp, old_logp) ? detail::prepare_of<double>
