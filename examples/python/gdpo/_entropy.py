@@ -31,7 +31,8 @@ class AdaptiveEntropy:
         self._step([float(initial), math.inf])
 
     def _step(self, state: list, *entropy: float) -> None:
-        numbers = [torch.tensor([row], dtype=torch.float64) for row in (state, *([e] for e in entropy))]
+        numbers = [torch.tensor([row], dtype=torch.float64)
+                   for row in (state, *([e] for e in entropy))]
         with our_errors():
             self._coef, self._last, self._applied = ops.adaptive_entropy(
                 self._settings, *numbers)[0].tolist()

@@ -22,8 +22,8 @@ class LossSettings(TypedDict, total=False):
     kl_beta: Optional[float]  # coefficient of the KL term
     against: Optional[str]  # the other policy
     kl_against: Optional[str]  # the other policy
-    max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
-    kl_max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
+    max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    kl_max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
     factor: Optional[str]  # the detached factor of the term
     kl_factor: Optional[str]  # the detached factor of the term
     gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
@@ -82,6 +82,22 @@ class LossSettings(TypedDict, total=False):
     factor_negative_max: Optional[float]  # upper bound there
     threshold: Optional[float]  # an advantage above it is positive
     factor_threshold: Optional[float]  # an advantage above it is positive
+    floor: Optional[float]  # the least -log p of a token, in nats, without a gradient below
+    surrogate_floor: Optional[float]  # the least -log p of a token, in nats, without a gradient below
+    factor_tau_pos: Optional[float]  # temperature of the gate where A > 0
+    factor_tau_neg: Optional[float]  # temperature of the gate elsewhere
+    epsilon: Optional[float]  # the ratio counts from 1 / (1 + epsilon) to 1 + epsilon
+    surrogate_epsilon: Optional[float]  # the ratio counts from 1 / (1 + epsilon) to 1 + epsilon
+    factor_low: Optional[float]  # tokens with a ratio from 1 - low on stay
+    factor_high: Optional[float]  # those up to 1 + high stay
+    low_prime: Optional[float]  # where A >= 0, those up to 1 - low_prime stay too
+    factor_low_prime: Optional[float]  # where A >= 0, those up to 1 - low_prime stay too
+    high_prime: Optional[float]  # where A <= 0, those from 1 + high_prime on stay too
+    factor_high_prime: Optional[float]  # where A <= 0, those from 1 + high_prime on stay too
+    temp: Optional[float]  # the weight has the factor e^(A / temp)
+    factor_temp: Optional[float]  # the weight has the factor e^(A / temp)
+    decay: Optional[float]  # the weight is p (1 - decay p)
+    factor_decay: Optional[float]  # the weight is p (1 - decay p)
 
 
 class EstimatorSettings(TypedDict, total=False):
@@ -131,8 +147,8 @@ class ContrastiveSettings(TypedDict, total=False):
     kl_beta: Optional[float]  # coefficient of the KL term
     against: Optional[str]  # the other policy
     kl_against: Optional[str]  # the other policy
-    max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
-    kl_max_weight: Optional[float]  # upper bound of the detached weight of importance_weighted_k2
+    max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    kl_max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
     factor: Optional[str]  # the detached factor of the term
     kl_factor: Optional[str]  # the detached factor of the term
     gate_beta: Optional[float]  # how steep the teacher's gate is, per nat

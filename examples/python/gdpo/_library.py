@@ -206,8 +206,9 @@ def _(loss, counts, logits, *arguments, **named):
 def _(passes, degenerate=None, groups=None, *arrays, **named):
     given = dict(zip(ARRAYS, arrays), **named)
     tokens = next(given[name] for name in TOKEN_ARRAYS if given.get(name) is not None)
-    double = any(given.get(name) is not None and given[name].dtype == torch.float64
-                 for name in ("logp", "old_logp"))
+    of_type = [given[name] for name in ("logp", "old_logp") if given.get(name) is not None] or [
+        given[name] for name in ("rollout_logp", "teacher_logp") if given.get(name) is not None]
+    double = any(array.dtype == torch.float64 for array in of_type)
     dtype = torch.float64 if double else torch.float32
     return (tokens.new_empty(tokens.shape, dtype=torch.uint8),
             tokens.new_empty(tokens.shape, dtype=dtype),

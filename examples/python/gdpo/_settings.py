@@ -62,7 +62,8 @@ def keywords(what: str) -> Dict[str, Setting]:
 
     A keyword is the end of a setting's name where no other setting ends so, in nine of ten losses
     that have it (the library refuses it in the others, and names both), else the whole name with
-    "_" for the dots. Of bounds it sets both ends.
+    "_" for the dots. Where settings of several losses end so, it is listed for the first of them,
+    and means in each loss that loss's own. Of bounds it sets both ends.
     """
     found: Dict[str, Setting] = {}
     ends: Dict[str, List[bool]] = {}  # whether the end of that name does, in each
@@ -76,8 +77,12 @@ def keywords(what: str) -> Dict[str, Setting]:
                 found.setdefault(s.name, s)
                 alone = count[s.name.rpartition(".")[2]] == 1 and s.name not in pairs
                 ends.setdefault(s.name, []).append(alone)
-    return {name.rpartition(".")[2] if sum(ends[name]) >= 0.9 * len(ends[name])
-            else name.replace(".", "_"): s for name, s in found.items()}
+    chosen: Dict[str, Setting] = {}
+    for name, s in found.items():
+        end = name.rpartition(".")[2]
+        short = sum(ends[name]) >= 0.9 * len(ends[name]) and end not in chosen
+        chosen[end if short else name.replace(".", "_")] = s
+    return chosen
 
 
 def word(value: object) -> str:

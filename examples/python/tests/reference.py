@@ -402,8 +402,8 @@ def settings_from(values: Dict[str, str]) -> Settings:
             "level.statistic.count_eps" not in values):
         given["statistic"] = "sum"  # which has no setting
     gated = values["kl.factor"] == "teacher_gate"
-    if gated and given["surrogate"] == "reinforce":
-        given["surrogate"] = "none"  # SDAR; neither has a setting
+    if values["kl.against"] == "teacher" and given["surrogate"] == "reinforce":
+        given["surrogate"] = "none"  # distillation and SDAR, a KL term alone; neither has a setting
     bounds: Dict[str, Dict[str, float]] = {}
     for name, value in values.items():
         if name in ("kl.factor", "kl.max_weight") or name == "kl.gate_beta" and not gated:

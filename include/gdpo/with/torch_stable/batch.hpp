@@ -33,12 +33,15 @@ TokenBatch<S> batch_of(const Call& call, GDPO_TORCH_PARAMETERS) {
   return batch;
 }
 
-/// Whether calls that take either log-probs read numbers as double: one of the two is float64.
-inline bool reads_doubles(const Array& logp, const Array& old_logp) {
+/// Whether calls that take either log-probs read numbers as double: one of the two is float64, or
+/// neither is there and one of the others is.
+inline bool reads_doubles(const Array& logp, const Array& old_logp, const Array& rollout_logp = {},
+                          const Array& teacher_logp = {}) {
   const auto is_double = [](const Array& array) {
     return array && array->scalar_type() == ScalarType::Double;
   };
-  return is_double(logp) || is_double(old_logp);
+  if (logp || old_logp) return is_double(logp) || is_double(old_logp);
+  return is_double(rollout_logp) || is_double(teacher_logp);
 }
 
 }  // namespace detail

@@ -187,7 +187,8 @@ inline constexpr const char* prepare_schema =
 /// "trl::token_truncate"; "overlong" drops the rows of `truncated` from the counts,
 /// "degenerate_groups" those of the column `degenerate`, `groups` is the column of a statistic over
 /// groups, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other arguments are
-/// the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
+/// the members of TokenBatch. Where `logp` or `old_logp` is float64, or without both `rollout_logp`
+/// or `teacher_logp`, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate, KL terms and
 /// entropies, 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked
@@ -196,8 +197,9 @@ inline constexpr const char* prepare_schema =
 /// gdpo::prepare, and `invalid_input` for unknown names.
 inline detail::Decisions prepare(const std::vector<std::string>& passes, const Array& degenerate,
                                  const Array& groups, GDPO_TORCH_PARAMETERS) {
-  const auto run = detail::reads_doubles(logp, old_logp) ? detail::prepare_of<double>
-                                                         : detail::prepare_of<float>;
+  const auto run = detail::reads_doubles(logp, old_logp, rollout_logp, teacher_logp)
+                       ? detail::prepare_of<double>
+                       : detail::prepare_of<float>;
   return run(passes, degenerate, groups, GDPO_TORCH_NAMES);
 }
 

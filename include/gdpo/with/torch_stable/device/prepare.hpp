@@ -94,8 +94,9 @@ torch_stable::detail::Decisions prepare(const std::vector<std::string>& passes,
     contract::fail("gdpo::prepare", "batch", "no array of tokens and no offsets",
                    "a mask, offsets or log-probs, which say how many tokens the rows have");
   }
-  const auto run = detail::reads_doubles(logp, old_logp) ? detail::device_prepare_of<Queue, double>
-                                                         : detail::device_prepare_of<Queue, float>;
+  const auto run = detail::reads_doubles(logp, old_logp, rollout_logp, teacher_logp)
+                       ? detail::device_prepare_of<Queue, double>
+                       : detail::device_prepare_of<Queue, float>;
   return run(**first, passes, degenerate, groups, GDPO_TORCH_NAMES);
 }
 
