@@ -14,14 +14,11 @@ from gdpo.__main__ import main
 from gdpo._prepare import prepasses
 from gdpo._settings import estimator_settings, loss_settings, settings_of
 from gdpo.configs import TRAINERS
-from gdpo.configs._configured import entropy_settings
 from gdpo.configs._options import Options, flat, parsed, words_to_options
 
 SHORT = {"verl": {"A.": "actor_rollout_ref.actor.", "L.": "actor_rollout_ref.actor.policy_loss.",
                   "R.": "algorithm.rollout_correction."},
          "openrlhf": {"--V.": "--algo.advantage."}}
-# Names that OpenRLHF's losses may have, and those of presets with the same formulas.
-SAME = {"openrlhf::ppo": "verl::vanilla", "openrlhf::gspo": "gspo"}
 
 
 def cases():
@@ -54,13 +51,8 @@ def from_words(trainer, options, **more):
 
 
 def values(line):
-    """The settings of a loss with their values, but those of an entropy bonus."""
-    return {s.name: s.value for s in loss_settings(line)
-            if s.value and not s.name.startswith("entropy.")}
-
-
-def has_entropy():
-    return entropy_settings("grpo", 0.1, "loss") is not None
+    """The settings of a loss with their values."""
+    return {s.name: s.value for s in loss_settings(line) if s.value}
 
 
 @pytest.mark.parametrize("trainer, options, expected", cases())
@@ -75,19 +67,14 @@ def test_configuration(trainer, options, expected):
     wanted = [] if losses == "-" else losses.split(" + ")
     assert len(made) == len(wanted)
     for ours, theirs in zip(made, wanted):
-        name = ours.split(" ")[0]
-        assert SAME.get(name, name) == theirs.split(" ")[0]
-        found, meant = values(ours), values(theirs)
-        shared = found.keys() & meant.keys()
-        assert len(shared) > 10
-        assert {key: found[key] for key in shared} == {key: meant[key] for key in shared}
+        assert ours.split(" ")[0] == theirs.split(" ")[0]
+        assert values(ours) == values(theirs)
     assert list(given.corrections) == ([] if corrections == "-" else corrections.split(", "))
     for line in given.corrections:
         name = line.split(" ")[0]
         assert name in prepasses()
         assert name in ("overlong", "top_entropy") or settings_of("prepass", line)
-    names = [] if lacks == "-" else [name.rstrip("?") for name in lacks.split(" ")
-                                     if not (name.endswith("?") and has_entropy())]
+    names = [] if lacks == "-" else lacks.split(" ")
     assert list(given.unsupported) == names
     if names:
         with pytest.raises(ValueError) as error:
@@ -304,9 +291,47 @@ def test_a_file_of_yaml(tmp_path, capsys):
     assert "verl::token_is clip.hi=2.0" in capsys.readouterr().out
 
 
-def test_entropy_is_a_setting_where_losses_have_it():
+def test_an_entropy_bonus():
+    """Its mean, its arrays and its words, where it is in the loss, in a second one, and moves."""
     given = from_words("openrlhf", "--V.estimator rloo --actor.entropy_coef 0.01")
     assert given.entropy == gdpo.configs.Entropy(0.01, "tokens")
-    assert ("actor.entropy_coef" in given.unsupported) != has_entropy()
-    assert ("entropy.coef=0.01" in given.loss.line) == has_entropy()
     assert "- 0.01 times its mean over the valid tokens" in given.explain()
+    given = from_words("verl", "algorithm.adv_estimator=grpo A.entropy_coeff=0.01")
+    assert given.entropy == gdpo.configs.Entropy(0.01, "loss")
+    assert "gradient" in given.arrays["entropies"]
+    given = from_words("verl", "algorithm.adv_estimator=grpo A.entropy_coeff=0.01 L.loss_mode=sapo "
+                       "A.loss_agg_mode=token-sum")
+    assert given.entropy == gdpo.configs.Entropy(0.01, "token-sum")
+    words = " ".join(given.explain().split())
+    assert "entropy in a second loss" in words and (
+        "a second loss, - 0.01 times the entropy, as the sum over the tokens" in words)
+    given = from_words("trl", "use_adaptive_entropy=true entropy_coef=0.01 entropy_target=0.3")
+    assert given.entropy.coef == 0.01 and given.entropy.adaptive == {
+        "target": 0.3, "delta": 0.005, "min_coef": 0.0, "max_coef": 1.0}
+    assert "0 where that of the step before is above 0.3" in " ".join(given.explain().split())
+    given = from_words("trl", "entropy_coef=0.01 entropy_target=0.3")
+    assert set(given.unread) == {"entropy_target"} and given.entropy.adaptive is None
+
+
+def test_an_adaptive_bonus_over_the_tokens_of_high_entropy():
+    """The calls that are named give the mean over those tokens, from the second step on."""
+    torch.manual_seed(9)
+    given = from_words("trl", "use_adaptive_entropy=true top_entropy_quantile=0.2 "
+                       "entropy_coef=0.01 entropy_target=10 loss_type=bnpo", strict=True)
+    controller = gdpo.AdaptiveEntropy(given.entropy.coef, **given.entropy.adaptive)
+    entropies = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
+    logp, mask = torch.full((4, 5), -1.0, dtype=torch.float64), torch.ones(4, 5)
+    prepared = gdpo.prepare(given.corrections, logp=logp, entropies=entropies.detach(), mask=mask)
+    high = entropies.detach() >= prepared.entropy_threshold
+    assert high.sum() == 4
+    for coef in (0.0, 0.015):
+        assert controller.coef == coef
+        entropies.grad = None
+        loss = gdpo.PolicyLoss(given.loss.line, entropy_coef=controller.coef)
+        value, _ = loss(logp, advantages=torch.zeros(4), entropies=entropies,
+                        counts=gdpo.count(mask=mask), **prepared.arrays())
+        torch.testing.assert_close(value, -coef * entropies.detach()[high].mean())
+        if coef:
+            value.backward()
+            torch.testing.assert_close(entropies.grad, -coef / 4 * high.double())
+        controller.update(entropies.detach()[high].mean())

@@ -2,11 +2,10 @@
 
 Each is a line of what it is, lines of its options as in a command, and after "=>" what it means:
 the estimator (of tokens, where the C++ library alone has it) | the loss, with " + " before a second
-one | the pre-passes, with commas between | the options that this library lacks, with "?" where it
-may have learned them. "-" means none. What the line of a loss leaves out is the preset's own. In
-the options of verl "A." stands for actor_rollout_ref.actor., "L." for its policy_loss. and "R." for
-algorithm.rollout_correction.; in those of OpenRLHF "V." stands for algo.advantage., and "~" is a
-blank inside of a word.
+one | the pre-passes, with commas between | the options that this library lacks. "-" means none.
+What the line of a loss leaves out is the preset's own. In the options of verl "A." stands for
+actor_rollout_ref.actor., "L." for its policy_loss. and "R." for algorithm.rollout_correction.; in
+those of OpenRLHF "V." stands for algo.advantage., and "~" is a blank inside of a word.
 """
 
 VERL = """
@@ -23,7 +22,21 @@ grpo_trainer, KL in the reward
   => verl::grpo penalty.coef=0.001 | verl::vanilla | - | -
 grpo_trainer, entropy bonus
   algorithm.adv_estimator=grpo A.entropy_coeff=0.001
-  => verl::grpo | verl::vanilla | - | actor_rollout_ref.actor.entropy_coeff?
+  => verl::grpo | verl::vanilla entropy.coef=0.001 | - | -
+entropy over tokens
+  algorithm.adv_estimator=grpo L.loss_mode=sapo A.entropy_coeff=0.001
+  => verl::grpo | verl::sapo entropy.coef=0.001 entropy.mean=tokens | - | -
+entropy and KL over rows
+  algorithm.adv_estimator=grpo L.loss_mode=geo_mean A.loss_agg_mode=seq-mean-token-sum
+  A.entropy_coeff=0.001 A.use_kl_loss=True
+  => verl::grpo | verl::geo_mean level.map.low=0.2 level.map.high=0.2 + distillation kl=k3
+     kl.beta=0.001 kl.against=ref kl.input.lo=-20 kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10
+     aggregate.mode=seq-mean-token-sum aggregate.over=non_empty_rows entropy.coef=0.001 | - | -
+entropy of all tokens, beside rejections in bypass_mode
+  algorithm.adv_estimator=grpo R.bypass_mode=true R.rollout_rs=seq_mean_k3
+  R.rollout_rs_threshold=0.01 A.entropy_coeff=0.001
+  => verl::grpo | verl::vanilla + distillation kl.beta=0 kl.against=ref entropy.coef=0.001 |
+     verl::seq_mean_k3 max=0.01 reach=mask pair=drift | -
 dapo
   algorithm.adv_estimator=grpo A.clip_ratio_low=0.2 A.clip_ratio_high=0.28 A.clip_ratio_c=10.0
   A.loss_agg_mode=token-mean A.use_kl_loss=False A.kl_loss_coef=0.0
@@ -51,8 +64,8 @@ sapo_trainer
   => verl::grpo | verl::sapo | - | -
 sapo with a KL term over tokens
   algorithm.adv_estimator=grpo L.loss_mode=sapo A.use_kl_loss=True
-  => verl::grpo | verl::sapo + ms_swift::sdar kl.estimator=k3 kl.beta=0.001 kl.against=ref
-     kl.input.lo=-20 kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 kl.factor=none | - | -
+  => verl::grpo | verl::sapo + distillation kl=k3 kl.beta=0.001 kl.against=ref kl.input.lo=-20
+     kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 | - | -
 cispo_trainer
   algorithm.adv_estimator=grpo L.loss_mode=cispo A.clip_ratio_low=10 A.clip_ratio_high=0.2
   A.use_kl_loss=True
@@ -60,8 +73,8 @@ cispo_trainer
 gmpo_trainer
   algorithm.adv_estimator=grpo L.loss_mode=geo_mean A.clip_ratio_low=0.4 A.clip_ratio_high=0.4
   A.use_kl_loss=True A.kl_loss_type=low_var_kl
-  => verl::grpo | verl::geo_mean + ms_swift::sdar kl.estimator=k3 kl.beta=0.001 kl.against=ref
-     kl.input.lo=-20 kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 kl.factor=none | - | -
+  => verl::grpo | verl::geo_mean + distillation kl=k3 kl.beta=0.001 kl.against=ref kl.input.lo=-20
+     kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 | - | -
 gpg_trainer
   algorithm.adv_estimator=gpg L.loss_mode=gpg A.use_kl_loss=True A.kl_loss_type=kl
   => verl::gpg | verl::gpg kl.estimator=k1 kl.beta=0.001 kl.input.lo=-inf kl.input.hi=inf
@@ -144,14 +157,12 @@ bypass_pg_is
 bypass_ppo_clip_geo_rs with a KL term
   algorithm.adv_estimator=grpo R.bypass_mode=true R.rollout_rs=seq_mean_k1
   R.rollout_rs_threshold=0.5_2.0 A.use_kl_loss=True A.kl_loss_type=k1
-  => verl::grpo | verl::vanilla + ms_swift::sdar kl.estimator=k1 kl.beta=0.001 kl.against=ref
-     kl.factor=none | verl::seq_mean_k1 min=-0.6931471805599453 max=0.6931471805599453 reach=mask
-     pair=drift | -
+  => verl::grpo | verl::vanilla + distillation kl=k1 kl.beta=0.001 kl.against=ref |
+     verl::seq_mean_k1 min=-0.6931471805599453 max=0.6931471805599453 reach=mask pair=drift | -
 the plug-in's own names, with a KL term
   algorithm.adv_estimator=grpo L.loss_mode=gdpo:dr_grpo~own~constant=512 A.use_kl_loss=True
-  => verl::grpo | dr_grpo aggregate.constant=512 + ms_swift::sdar kl.estimator=k3 kl.beta=0.001
-     kl.against=ref kl.input.lo=-20 kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 kl.factor=none |
-     - | -
+  => verl::grpo | dr_grpo aggregate.constant=512 + distillation kl=k3 kl.beta=0.001 kl.against=ref
+     kl.input.lo=-20 kl.input.hi=20 kl.output.lo=-10 kl.output.hi=10 | - | -
 the plug-in's own names
   algorithm.adv_estimator=gdpo algorithm.gdpo_estimator=trl::gdpo L.loss_mode=gdpo:dapo~own
   => trl::gdpo | dapo | - | -
@@ -250,13 +261,21 @@ bnpo
   => trl::grpo | trl::bnpo | - | -
 entropy bonus
   entropy_coef=0.001
-  => trl::grpo | trl::dapo | - | entropy_coef?
+  => trl::grpo | trl::dapo entropy.coef=0.001 entropy.mean=tokens | - | -
 adaptive entropy
   use_adaptive_entropy=True entropy_target=0.2
+  => trl::grpo | trl::dapo entropy.mean=tokens | - | -
+adaptive entropy of the high tokens
+  use_adaptive_entropy=True top_entropy_quantile=0.2 entropy_coef=0.01 loss_type=bnpo
+  => trl::grpo | trl::bnpo entropy.mean=tokens | top_entropy 0.8, top_entropy 0.8 reach=entropy,
+     mean_one reach=entropy | -
+adaptive entropy that cannot be
+  use_adaptive_entropy=True entropy_coef_delta=-1
   => trl::grpo | trl::dapo | - | use_adaptive_entropy
 entropy of the high tokens
   entropy_coef=0.001 top_entropy_quantile=0.2
-  => trl::grpo | trl::dapo | top_entropy 0.8 | entropy_coef
+  => trl::grpo | trl::dapo entropy.coef=0.001 entropy.mean=tokens | top_entropy 0.8, top_entropy 0.8
+     reach=entropy, mean_one reach=entropy | -
 Liger
   loss_type=dapo use_liger_kernel=True
   => trl::grpo | trl::dapo | - | use_liger_kernel
@@ -402,146 +421,140 @@ OPENRLHF = """
 defaults of train_ppo_ray
   -
   => openrlhf::gae gamma=1 lambda=1 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     verl::vanilla surrogate.dual=inf | - | algo.advantage.estimator
+     openrlhf::ppo | - | algo.advantage.estimator
 REINFORCE++
   --V.estimator reinforce --algo.kl.init_coef 1e-3 --V.gamma 1.0
-  => openrlhf::reinforce gamma=1 reward_clip=-10,10 penalty.coef=0.001 penalty.kl=k1 | verl::vanilla
-     surrogate.dual=inf | - | algo.advantage.estimator
+  => openrlhf::reinforce gamma=1 reward_clip=-10,10 penalty.coef=0.001 penalty.kl=k1 | openrlhf::ppo
+     | - | algo.advantage.estimator
 REINFORCE++ with options
   --V.estimator reinforce --V.no_std_norm --algo.kl.init_coef 0 --V.gamma 0.99
-  => openrlhf::reinforce gamma=0.99 reward_clip=-10,10 renorm.eps_at=none | verl::vanilla
-     surrogate.dual=inf | - | algo.advantage.estimator
+  => openrlhf::reinforce gamma=0.99 reward_clip=-10,10 renorm.eps_at=none | openrlhf::ppo | - |
+     algo.advantage.estimator
 RLOO with the KL in the reward
   --V.estimator rloo --rollout.n_samples_per_prompt 4
-  => rloo | verl::vanilla surrogate.dual=inf | - | -
+  => rloo | openrlhf::ppo | - | -
 RLOO without KL
   --V.estimator rloo --rollout.n_samples_per_prompt 4 --algo.kl.init_coef 0
-  => rloo | verl::vanilla surrogate.dual=inf | - | -
+  => rloo | openrlhf::ppo | - | -
 REINFORCE++-baseline
   --V.estimator reinforce_baseline --rollout.n_samples_per_prompt 8 --algo.kl.init_coef 1e-5
   --algo.kl.use_loss --algo.kl.estimator k2
-  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | verl::vanilla
-     surrogate.dual=inf kl.estimator=k2 kl.beta=1e-05 kl.input.lo=-inf kl.input.hi=inf | - | -
+  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | openrlhf::ppo
+     kl.estimator=k2 kl.beta=1e-05 kl.output.lo=-10 kl.output.hi=10 | - | -
 REINFORCE++-baseline, KL in the reward
   --V.estimator reinforce_baseline --algo.kl.init_coef 1e-3
-  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | verl::vanilla
-     surrogate.dual=inf | - | algo.kl.init_coef
+  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | openrlhf::ppo |
+     - | algo.kl.init_coef
 REINFORCE++-baseline, no std
   --V.estimator reinforce_baseline --algo.kl.init_coef 0 --V.no_std_norm
-  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=none | verl::vanilla
-     surrogate.dual=inf | - | -
+  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=none | openrlhf::ppo | - | -
 vlm_math_hybrid_engine
   --algo.kl.init_coef 0 --V.gamma 1.0 --algo.kl.use_loss --algo.kl.estimator k2 --V.estimator
   reinforce_baseline --actor.freeze_visual_encoder --ds.packing_samples
-  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | verl::vanilla
-     surrogate.dual=inf | - | -
+  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | openrlhf::ppo |
+     - | -
 GRPO
   --V.estimator group_norm --algo.kl.init_coef 1e-3 --algo.kl.use_loss --algo.kl.estimator k3
-  => grpo scale.eps=1e-09 | verl::vanilla surrogate.dual=inf kl.beta=0.001 kl.input.lo=-inf
-     kl.input.hi=10 | - | -
+  => grpo scale.eps=1e-09 | openrlhf::ppo kl.beta=0.001 kl.input.hi=10 kl.output.lo=-10
+     kl.output.hi=10 | - | -
 Dr. GRPO
   --V.estimator dr_grpo --algo.kl.init_coef 0
-  => dr_grpo | verl::vanilla surrogate.dual=inf | - | -
+  => dr_grpo | openrlhf::ppo | - | -
 DAPO
   --V.estimator group_norm --algo.kl.init_coef 1e-3 --algo.kl.use_loss --algo.kl.estimator k3
   --algo.dynamic_filtering_enable --algo.dynamic_filtering_range 0 1 --actor.eps_clip_low_high 0.2
   0.27
-  => grpo scale.eps=1e-09 | verl::vanilla surrogate.high=0.27 surrogate.dual=inf kl.beta=0.001
-     kl.input.lo=-inf kl.input.hi=10 | - | -
+  => grpo scale.eps=1e-09 | openrlhf::ppo surrogate.high=0.27 kl.beta=0.001 kl.input.hi=10
+     kl.output.lo=-10 kl.output.hi=10 | - | -
 DAPO, overlong
   --V.estimator group_norm --algo.kl.init_coef 0 --reward.overlong_buffer_len 4096
   --reward.overlong_penalty_factor 1.0
-  => grpo scale.eps=1e-09 | verl::vanilla surrogate.dual=inf | - | -
+  => grpo scale.eps=1e-09 | openrlhf::ppo | - | -
 ProRL v2
   --V.estimator reinforce_baseline --algo.kl.init_coef 1e-4 --algo.kl.use_loss --algo.kl.estimator
   k2 --actor.eps_clip_low_high 0.2 0.27 --V.is_correction_level token --V.is_correction_mode mask
   --V.is_correction_threshold 0.5 5.0 --reward.stop_properly_penalty_coef 0.0
-  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | verl::vanilla
-     surrogate.high=0.27 surrogate.dual=inf kl.estimator=k2 kl.beta=0.0001 kl.input.lo=-inf
-     kl.input.hi=inf | openrlhf::token_mask_ratio gate.max=5 gate.min=0.5 | -
+  => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | openrlhf::ppo
+     surrogate.high=0.27 kl.estimator=k2 kl.beta=0.0001 kl.output.lo=-10 kl.output.hi=10 |
+     openrlhf::token_mask_ratio gate.max=5 gate.min=0.5 | -
 FlashREINFORCE
   --V.estimator flash_reinforce --algo.kl.init_coef 0 --V.is_correction_level seq
   --V.is_correction_gating binary_kl --V.is_correction_threshold 0.05 --actor.loss_agg_mode
   seq-mean-token-mean --train.async_enable
-  => dr_grpo | verl::vanilla surrogate.dual=inf aggregate.mode=seq-mean-token-mean
-     aggregate.over=non_empty_rows aggregate.row_count_eps=1e-08 | openrlhf::seq_mask_binary_kl
-     gate.max=0.05 | -
+  => dr_grpo | openrlhf::ppo aggregate.mode=seq-mean-token-mean aggregate.over=non_empty_rows
+     aggregate.row_count_eps=1e-08 | openrlhf::seq_mask_binary_kl gate.max=0.05 | -
 GSPO
   --actor.policy_loss_type gspo --V.estimator group_norm --algo.kl.init_coef 0
   --actor.eps_clip_low_high 0.0003 0.0004
-  => grpo scale.eps=1e-09 | gspo aggregate.over=non_empty_rows aggregate.row_count_eps=1e-08 | - | -
+  => grpo scale.eps=1e-09 | openrlhf::gspo surrogate.low=0.0003 surrogate.high=0.0004 | - | -
 GSPO against the sampler
   --actor.policy_loss_type gspo --V.estimator group_norm --algo.kl.init_coef 0
   --V.is_correction_level token
-  => grpo scale.eps=1e-09 | gspo surrogate.low=0.2 surrogate.high=0.2 aggregate.over=non_empty_rows
-     aggregate.row_count_eps=1e-08 | - | -
+  => grpo scale.eps=1e-09 | openrlhf::gspo | - | -
 GSPO with a KL term
   --actor.policy_loss_type gspo --V.estimator group_norm --algo.kl.use_loss --algo.kl.estimator k3
   --algo.kl.init_coef 1e-3
-  => grpo scale.eps=1e-09 | gspo surrogate.low=0.2 surrogate.high=0.2 aggregate.over=non_empty_rows
-     aggregate.row_count_eps=1e-08 + ms_swift::sdar kl.estimator=k3 kl.beta=0.001 kl.against=ref
-     kl.input.hi=10 kl.output.lo=-10 kl.output.hi=10 kl.factor=none | - | -
+  => grpo scale.eps=1e-09 | openrlhf::gspo + distillation kl=k3 kl.beta=0.001 kl.against=ref
+     kl.input.hi=10 kl.output.lo=-10 kl.output.hi=10 | - | -
 TIS
   --V.estimator dr_grpo --algo.kl.init_coef 0 --V.is_correction_level token --V.is_correction_mode
   clip --V.is_correction_threshold 0.5 5.0
-  => dr_grpo | verl::vanilla surrogate.dual=inf | openrlhf::token_clip clip.lo=0.5 clip.hi=5 | -
+  => dr_grpo | openrlhf::ppo | openrlhf::token_clip clip.lo=0.5 clip.hi=5 | -
 TIS, one number
   --V.estimator dr_grpo --algo.kl.init_coef 0 --V.is_correction_level token --V.is_correction_mode
   clip --V.is_correction_threshold 2.0
-  => dr_grpo | verl::vanilla surrogate.dual=inf | openrlhf::token_clip clip.lo=0 clip.hi=2 | -
+  => dr_grpo | openrlhf::ppo | openrlhf::token_clip clip.lo=0 clip.hi=2 | -
 seq-mask-tis
   --V.estimator dr_grpo --algo.kl.init_coef 0 --V.is_correction_level seq
-  => dr_grpo | verl::vanilla surrogate.dual=inf | openrlhf::seq_mask_ratio gate.max=5 gate.min=0.5 |
-     -
+  => dr_grpo | openrlhf::ppo | openrlhf::seq_mask_ratio gate.max=5 gate.min=0.5 | -
 tv
   --V.estimator dr_grpo --algo.kl.init_coef 0 --V.is_correction_level token --V.is_correction_gating
   tv --V.is_correction_threshold 0.1
-  => dr_grpo | verl::vanilla surrogate.dual=inf | openrlhf::token_mask_tv gate.max=0.1 | -
+  => dr_grpo | openrlhf::ppo | openrlhf::token_mask_tv gate.max=0.1 | -
 a clip of rows
   --V.estimator dr_grpo --algo.kl.init_coef 0 --V.is_correction_level seq --V.is_correction_mode
   clip
-  => dr_grpo | verl::vanilla surrogate.dual=inf | - | algo.advantage.is_correction_mode
+  => dr_grpo | openrlhf::ppo | - | algo.advantage.is_correction_mode
 a divergence with two ends
   --V.estimator dr_grpo --algo.kl.init_coef 0 --V.is_correction_level seq --V.is_correction_gating
   tv
-  => dr_grpo | verl::vanilla surrogate.dual=inf | - | algo.advantage.is_correction_threshold
+  => dr_grpo | openrlhf::ppo | - | algo.advantage.is_correction_threshold
 unbiased KL
   --V.estimator dr_grpo --algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.unbiased_gradient
-  => dr_grpo | verl::vanilla surrogate.dual=inf kl.gradient=importance_weighted_k2 kl.beta=0.01
-     kl.input.lo=-inf kl.input.hi=10 | - | -
+  => dr_grpo | openrlhf::ppo kl.gradient=importance_weighted_k2 kl.beta=0.01 kl.input.hi=10
+     kl.output.lo=-10 kl.output.hi=10 | - | -
 rows, with a KL term over tokens
   --V.estimator dr_grpo --algo.kl.use_loss --algo.kl.estimator k2 --actor.loss_agg_mode
   seq-mean-token-mean
-  => dr_grpo | verl::vanilla surrogate.dual=inf aggregate.mode=seq-mean-token-mean
-     aggregate.over=non_empty_rows aggregate.row_count_eps=1e-08 + ms_swift::sdar kl.estimator=k2
-     kl.beta=0.01 kl.against=ref kl.output.lo=-10 kl.output.hi=10 kl.factor=none | - | -
+  => dr_grpo | openrlhf::ppo aggregate.mode=seq-mean-token-mean aggregate.over=non_empty_rows
+     aggregate.row_count_eps=1e-08 + distillation kl=k2 kl.beta=0.01 kl.against=ref kl.output.lo=-10
+     kl.output.hi=10 | - | -
 dual clip
   --V.estimator rloo --algo.kl.init_coef 0 --actor.dual_clip 3.0 --actor.eps_clip 0.1
-  => rloo | verl::vanilla surrogate.low=0.1 surrogate.high=0.1 | - | -
+  => rloo | openrlhf::ppo surrogate.low=0.1 surrogate.high=0.1 surrogate.dual=3 | - | -
 entropy bonus
   --V.estimator rloo --algo.kl.init_coef 0 --actor.entropy_coef 0.001
-  => rloo | verl::vanilla surrogate.dual=inf | - | actor.entropy_coef?
+  => rloo | openrlhf::ppo entropy.coef=0.001 entropy.mean=tokens | - | -
 entropy that is logged alone
   --V.estimator rloo --algo.kl.init_coef 0 --actor.entropy_coef 0
-  => rloo | verl::vanilla surrogate.dual=inf | - | -
+  => rloo | openrlhf::ppo | - | -
 PPO
   --V.estimator gae --V.lambd 0.95 --critic.value_clip 0.2 --algo.kl.init_coef 0.01 --critic.adam.lr
   9e-6
   => openrlhf::gae gamma=1 lambda=0.95 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     verl::vanilla surrogate.dual=inf | - | algo.advantage.estimator
+     openrlhf::ppo | - | algo.advantage.estimator
 PPO with an adaptive KL
   --V.estimator gae --algo.kl.target 6.0 --algo.kl.horizon 10000
   => openrlhf::gae gamma=1 lambda=1 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     verl::vanilla surrogate.dual=inf | - | algo.advantage.estimator
+     openrlhf::ppo | - | algo.advantage.estimator
 mixture of experts
   --V.estimator rloo --algo.kl.init_coef 0 --actor.aux_loss_coef 0.01
-  => rloo | verl::vanilla surrogate.dual=inf | - | -
+  => rloo | openrlhf::ppo | - | -
 dashes
   --V.estimator group_norm --algo.kl.init-coef 0 --actor.eps-clip-low-high 0.2 0.28
-  => grpo scale.eps=1e-09 | verl::vanilla surrogate.high=0.28 surrogate.dual=inf | - | -
+  => grpo scale.eps=1e-09 | openrlhf::ppo surrogate.high=0.28 | - | -
 names of an earlier release
   --advantage_estimator rloo --init_kl_coef 0 --eps_clip_low_high 0.2 0.27
   => openrlhf::gae gamma=1 lambda=1 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     verl::vanilla surrogate.dual=inf | - | algo.advantage.estimator advantage_estimator
-     init_kl_coef eps_clip_low_high
+     openrlhf::ppo | - | algo.advantage.estimator advantage_estimator init_kl_coef eps_clip_low_high
 """

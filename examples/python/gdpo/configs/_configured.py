@@ -1,15 +1,17 @@
 """What a trainer's configuration means in calls of this library."""
 import dataclasses
 import difflib
-import functools
 import types
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from .._contrastive import ContrastiveLoss
-from .._library import losses
 from .._policy_loss import PolicyLoss
-from .._settings import line, loss_settings, word
+from .._settings import line, word
 from ._options import Options
+
+
+#: The entropies that an entropy bonus needs.
+ENTROPIES = "of the tokens, in nats, with their gradient"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +29,11 @@ class Entropy:
     """The entropy bonus: coef times the mean entropy is subtracted from the loss."""
 
     coef: float  #: In units of the loss per nat.
-    mean: str  #: "loss": over what the loss is a mean of. "tokens": over the valid tokens.
+    #: "loss": over what the loss is a mean of. "tokens": over the valid tokens. Else verl's name of
+    #: the mean that the bonus is in `Configured.more_losses`.
+    mean: str
+    #: Where the coefficient moves: the settings of `gdpo.AdaptiveEntropy`, which begins with coef.
+    adaptive: Optional[Mapping[str, float]] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,30 +133,31 @@ class Draft:
             self.lacks(option, reason(error))
             return None
 
-    def add_kl_alone(self, option: str, term: Mapping[str, Any], aggregate: str,
-                     constant: Optional[float] = None) -> None:
-        """Adds a loss that is a KL term against the reference and nothing else.
+    def add_terms_alone(self, option: str, terms: Mapping[str, Any], aggregate: str,
+                        constant: Optional[float] = None) -> None:
+        """Adds a loss that is a KL term against the reference, an entropy bonus or both.
 
-        For terms whose mean is not that of the loss. term: the settings of the KL term.
+        For terms whose mean is not that of the loss. terms: their settings.
         """
-        loss = self.make_loss(option, "ms_swift::sdar", None, {
-            "kl.factor": "none", "kl.against": "ref", "aggregate": aggregate,
-            "aggregate.constant": constant, **term})
+        loss = self.make_loss(option, "distillation", None, {
+            "kl.against": "ref", "kl.beta": 0.0, "aggregate": aggregate,
+            "aggregate.constant": constant, **terms})
         if loss is not None:
             self.fields["more_losses"] = (*self.fields.get("more_losses", ()), loss)
 
-    def add_entropy(self, option: str, coef: float, mean: str, name: str) -> Dict[str, Any]:
-        """The settings of the entropy bonus for a loss of that name."""
+    def add_entropy(self, coef: float, mean: str, tokens: str) -> Dict[str, Any]:
+        """The settings of the entropy bonus.
+
+        mean: as in `Entropy`. tokens: the count that divides it where mean is "tokens".
+        """
         if not coef:
             return {}
         self.fields["entropy"] = Entropy(float(coef), mean)
-        settings = entropy_settings(name, float(coef), mean)
-        if settings is None:
-            self.lacks(option, "the losses of this library have no entropy bonus; subtract it from "
-                       "the loss yourself")
-            return {}
-        self.arrays["entropies"] = "of the tokens, in nats"
-        return settings
+        self.arrays["entropies"] = ENTROPIES
+        if mean == "tokens":
+            self.counts["tokens"] = tokens
+        return {"entropy.coef": float(coef),
+                "entropy.mean": "tokens" if mean == "tokens" else "loss"}
 
     def done(self) -> Configured:
         """The result."""
@@ -174,22 +181,3 @@ def prepass_line(name: str, **settings: Any) -> str:
     """A pre-pass with its settings in one line; None is no setting."""
     return " ".join([name, *(f"{key.replace('__', '.')}={word(value)}"
                              for key, value in settings.items() if value is not None)])
-
-
-@functools.lru_cache(maxsize=None)
-def entropy_settings(name: str, coef: float, mean: str) -> Optional[Dict[str, Any]]:
-    """The settings of a loss's entropy bonus; None where losses have none.
-
-    mean: "loss" for what the loss is a mean of, or "tokens".
-    """
-    kinds = {setting.name: setting.kind for setting in loss_settings(name)}
-    if "entropy.coef" not in kinds:
-        return None
-    words = kinds["entropy.mean"].split(" | ")
-    chosen = [one for one in words if ("token" in one) == (mean == "tokens")]
-    return {"entropy.coef": coef, "entropy.mean": chosen[0]}
-
-
-def first_known(*names: str) -> str:
-    """The first of these names that is one of `gdpo.losses()`."""
-    return next(name for name in names if name in losses())

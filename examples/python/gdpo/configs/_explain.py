@@ -4,7 +4,7 @@ import textwrap
 from typing import Iterable, List
 
 from .._contrastive import ContrastiveLoss
-from ._configured import Configured
+from ._configured import Configured, Entropy
 from . import _words_advantage as advantage
 from . import _words_loss as words
 
@@ -89,13 +89,25 @@ def _loss(given: Configured) -> List[str]:
     if not isinstance(given.loss, ContrastiveLoss):
         made += _item("  divided by", [words.divided_by(values)])
     if given.entropy is not None:
-        over = "over the valid tokens" if given.entropy.mean == "tokens" else "as the loss"
-        made += _item("  entropy", [f"- {given.entropy.coef:g} times its mean {over}"])
+        made += _item("  entropy", [_entropy(given.entropy)])
     for more in given.more_losses:
         values = words.values_of(more.line)
-        made += _item("  plus", [f"a second loss, {words.kl(values)[2:]}, as "
-                                 f"{words.divided_by(values)}"])
+        coef = float(values["entropy.coef"])
+        terms = [words.kl(values)[2:], f"- {coef:g} times the entropy" if coef else ""]
+        mean = words.divided_by(values).replace("nothing: ", "")
+        made += _item("  plus", [f"a second loss, {'; '.join(filter(None, terms))}, as {mean}"])
     return made
+
+
+def _entropy(bonus: Entropy) -> str:
+    """The entropy bonus."""
+    if bonus.mean not in ("loss", "tokens"):
+        return "in a second loss"
+    over = "over the valid tokens" if bonus.mean == "tokens" else "as the loss"
+    if bonus.adaptive is None:
+        return f"- {bonus.coef:g} times its mean {over}"
+    return (f"- a coefficient that moves from {bonus.coef:g} on, times its mean {over}; 0 where "
+            f"that of the step before is above {bonus.adaptive['target']:g}")
 
 
 def _calls(given: Configured) -> List[str]:

@@ -41,8 +41,8 @@ _SHARED = names_of("""
 TRL = _SHARED | names_of("""
     activation_checkpointing activation_checkpointing_kwargs attn_implementation dataset_config
     dataset_name dataset_streaming dataset_test_split dataset_train_split dtype
-    entropy_coef_delta entropy_coef_max entropy_coef_min entropy_target ignore_bias_buffers
-    load_in_4bit load_in_8bit log_multimodal lora_modules_to_save lora_r lora_target_modules
+    ignore_bias_buffers load_in_4bit load_in_8bit log_multimodal lora_modules_to_save lora_r
+    lora_target_modules
     lora_target_parameters lora_task_type model_name_or_path num_generations pad_to_multiple_of
     reward_model_name_or_path transformers_continuous_batching_config trust_remote_code
     use_bnb_nested_quant use_peft use_transformers_continuous_batching

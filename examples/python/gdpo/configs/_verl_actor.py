@@ -55,8 +55,7 @@ def add_loss(draft: Draft, options: Options) -> None:
     # In bypass mode the rejections are of the loss alone, and not of what verl adds to it.
     alone = bypass and any("reach=mask" in line for line in draft.corrections)
     mean = _mean_of(made, settings)
-    settings.update(_kl_term(draft, actor, made.name, mean, alone))
-    settings.update(_entropy(draft, actor, made.name, mean, alone))
+    settings.update(_added_terms(draft, actor, made.name, mean, alone))
     loss = draft.make_loss(option, made.name, made.level, settings)
     if loss is not None:
         draft.fields["loss"] = loss
@@ -81,48 +80,54 @@ def _mean_of(made: LossMode, settings: Dict[str, Any]) -> Optional[str]:
     return settings.get("aggregate") or values_of(made.name)["aggregate.mode"]
 
 
-def _kl_term(draft: Draft, actor: Any, name: str, mean: Optional[str], alone: bool
-             ) -> Dict[str, Any]:
-    """The settings of the KL term that verl adds, in the loss or, as another one, in a second.
+def _added_terms(draft: Draft, actor: Any, name: str, mean: Optional[str], alone: bool
+                 ) -> Dict[str, Any]:
+    """The settings of the KL term and of the entropy bonus that verl adds.
 
-    mean: the aggregate of the loss. alone: whether the term is of more tokens than the loss.
+    Where they cannot be terms of the loss, they are a second one.
+
+    mean: the aggregate of the loss. alone: whether the terms are of more tokens than the loss.
     """
+    mode = actor.loss_agg_mode
+    term, second = _kl_term(draft, actor), {}
     nothing = {} if name in _WITH_PENALTY else {"kl.beta": 0.0}
+    if term and mean == mode and not alone and name not in _WITH_PENALTY:
+        settings = term
+    else:
+        settings, second = nothing, term
+    fits = not alone and mode in (mean, "token-mean")
+    bonus = draft.add_entropy(
+        actor.entropy_coeff, mode if not fits else "loss" if mean == mode else "tokens", _TOKENS)
+    (settings if fits else second).update(bonus)
+    if second:
+        draft.add_terms_alone(
+            f"{ACTOR}.{'kl_loss_type' if 'kl' in second else 'entropy_coeff'}", second, mode,
+            actor.loss_scale_factor if mode == "seq-mean-token-sum-norm" else None)
+        if mode == "token-mean":
+            draft.counts["tokens"] = _TOKENS
+    for option, key, what in (("use_kl_loss", "kl", "the KL term"),
+                              ("entropy_coeff", "entropy.coef", "the entropy bonus")):
+        if alone and key in second:
+            draft.yours[f"{ACTOR}.{option}"] = (
+                f"in bypass_mode the second loss, of {what}, takes the mask before the rejections")
+    return settings
+
+
+def _kl_term(draft: Draft, actor: Any) -> Dict[str, Any]:
+    """The settings of the KL term against the reference."""
     if not actor.use_kl_loss:
         draft.reads_not([f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"],
                         "use_kl_loss is off")
-        return nothing
-    kind, coef, mode = actor.kl_loss_type, float(actor.kl_loss_coef), actor.loss_agg_mode
+        return {}
+    kind, coef = actor.kl_loss_type, float(actor.kl_loss_coef)
     if kind.rstrip("+") not in KINDS:
         draft.lacks(f"{ACTOR}.kl_loss_type", "no estimate from the log-probs of single tokens")
-        return nothing
+        return {}
     draft.fields["kl"] = Kl("loss", kind, coef)
     draft.arrays["ref_logp"] = "the reference's log-probs"
     bounds = {"kl.input": (-20, 20), "kl.output": (-10, 10)} if kind.rstrip("+") in _K3 else {
         "kl.input": ("-inf", "inf"), "kl.output": ("-inf", "inf")}
-    term = {"kl": kind, "kl.beta": coef, **bounds}
-    if name not in _WITH_PENALTY and mean == mode and not alone:
-        return term
-    draft.add_kl_alone(f"{ACTOR}.kl_loss_type", term, mode, actor.loss_scale_factor
-                       if mode == "seq-mean-token-sum-norm" else None)
-    if mode == "token-mean":
-        draft.counts["tokens"] = _TOKENS
-    if alone:
-        draft.yours[f"{ACTOR}.use_kl_loss"] = (
-            "in bypass_mode the second loss, of the KL term, takes the mask before the rejections")
-    return nothing
-
-
-def _entropy(draft: Draft, actor: Any, name: str, mean: Optional[str], alone: bool
-             ) -> Dict[str, Any]:
-    """The settings of the entropy bonus."""
-    mode, option = actor.loss_agg_mode, f"{ACTOR}.entropy_coeff"
-    if actor.entropy_coeff and (alone or (mean != mode and mode != "token-mean")):
-        draft.lacks(option, "with rejections in bypass_mode it is of all tokens" if alone else
-                    f"the entropy is averaged as {mode}, and {name} otherwise")
-        return {}
-    return draft.add_entropy(option, actor.entropy_coeff, "loss" if mean == mode else "tokens",
-                             name)
+    return {"kl": kind, "kl.beta": coef, **bounds}
 
 
 def _prepass_of(name: str, actor: Any) -> List[str]:

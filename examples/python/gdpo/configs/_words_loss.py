@@ -28,7 +28,8 @@ _ESTIMATES = {
 _REACH = {"surrogate": "takes part in the surrogate alone", "mask":
           "what is outside leaves the batch", "surrogate_and_kl":
           "takes part in surrogate and KL", "level": "is part of the ratio of the row",
-          "kl": "takes part in the KL alone", "none": "does nothing"}
+          "kl": "takes part in the KL alone", "entropy": "takes part in the entropy bonus alone",
+          "none": "does nothing"}
 
 
 def values_of(line: str) -> Dict[str, str]:
@@ -147,10 +148,12 @@ def prepass(line: str) -> str:
         return "rows that hit the length limit leave the batch"
     if name == "top_entropy":
         share = 1 - float(line.split(" ")[1])
-        return f"the surrogate keeps the {share:.3g} of the tokens with the largest entropies"
+        part = "entropy bonus" if "reach=entropy" in line else "surrogate"
+        return f"the {part} keeps the {share:.3g} of the tokens with the largest entropies"
     values = {s.name: s.value for s in settings_of("prepass", line) if s.value}
     if "of" in values:
-        return f"the weights so far are divided by their mean over {values['of']}"
+        part = " of the entropies" if values["reach"] == "entropy" else ""
+        return f"the weights{part} so far are divided by their mean over {values['of']}"
     if "gamma" in values:
         return _future(values)
     if "share" in values:

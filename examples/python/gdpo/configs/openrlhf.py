@@ -2,7 +2,7 @@
 from typing import Any, Dict, List, Optional
 
 from .._policy_loss import value_of
-from ._configured import Draft, Kl, estimator_line, first_known, prepass_line
+from ._configured import Draft, Kl, estimator_line, prepass_line
 from ._options import Options, names_of
 
 #: The release whose options these are.
@@ -38,8 +38,8 @@ IGNORED = names_of("""
 WITHOUT_SECTION = frozenset(("local_rank", "use_ms"))
 
 _TOKENS = "the valid tokens of the optimizer step, of all its ranks"
-# The losses by policy_loss_type: this library's name, and a preset with the same formula.
-_LOSSES = {"ppo": ("openrlhf::ppo", "verl::vanilla"), "gspo": ("openrlhf::gspo", "gspo")}
+# The losses, by policy_loss_type.
+_LOSSES = ("ppo", "gspo")
 # The estimators of one number a row. Only reinforce_baseline is normalized over the batch's tokens.
 _ESTIMATORS = {
     "rloo": ("rloo", {}), "dr_grpo": ("dr_grpo", {}), "group_norm": ("grpo", {"scale__eps": 1e-9}),
@@ -154,7 +154,6 @@ def _loss(draft: Draft, options: Options) -> None:
     if kind not in _LOSSES:
         draft.lacks("actor.policy_loss_type", "no loss of this library")
         return
-    name = first_known(*_LOSSES[kind])
     low, high = options["actor.eps_clip_low_high"] or [options["actor.eps_clip"]] * 2
     if options["actor.eps_clip_low_high"]:
         draft.reads_not(["actor.eps_clip"], "eps_clip_low_high is read in its place")
@@ -165,9 +164,8 @@ def _loss(draft: Draft, options: Options) -> None:
     settings: Dict[str, Any] = {
         "surrogate.low": low, "surrogate.high": high, "aggregate": aggregate,
         "surrogate.dual": "inf" if dual is None else dual, **_kl_term(draft, options, aggregate),
-        **draft.add_entropy("actor.entropy_coef", options["actor.entropy_coef"] or 0.0, "tokens",
-                            name)}
-    loss = draft.make_loss("actor.policy_loss_type", name, None, settings)
+        **draft.add_entropy(options["actor.entropy_coef"] or 0.0, "tokens", _TOKENS)}
+    loss = draft.make_loss("actor.policy_loss_type", f"openrlhf::{kind}", None, settings)
     draft.fields["loss"] = loss
     if loss is not None:
         draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
@@ -192,7 +190,7 @@ def _kl_term(draft: Draft, options: Options, aggregate: str) -> Dict[str, Any]:
         term.update({"kl.gradient": "importance_weighted_k2", "kl.max_weight": 10})
     if aggregate == "token-mean":
         return term
-    draft.add_kl_alone("algo.kl.estimator", term, "token-mean")  # whatever loss_agg_mode says
+    draft.add_terms_alone("algo.kl.estimator", term, "token-mean")  # whatever loss_agg_mode says
     draft.counts["tokens"] = _TOKENS
     return {"kl.beta": 0.0}
 

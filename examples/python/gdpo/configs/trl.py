@@ -2,8 +2,9 @@
 import types
 from typing import Any, Dict, List, Mapping
 
+from .._entropy import AdaptiveEntropy
 from .._policy_loss import value_of
-from ._configured import Draft, Kl, estimator_line, prepass_line
+from ._configured import ENTROPIES, Draft, Entropy, Kl, estimator_line, prepass_line, reason
 from ._options import Options
 from ._others import TRL as IGNORED
 from ._trl_loss import LOSS_TYPES, estimator_of, loss_settings, missing_option
@@ -24,8 +25,10 @@ DEFAULTS: Dict[str, Any] = {
     "use_bias_correction_kl": True, "reward_weights": None,
     "multi_objective_aggregation": "sum_then_normalize", "scale_rewards": "group",
     "mask_truncated_completions": False, "top_entropy_quantile": 1.0, "entropy_coef": 0.0,
-    "use_adaptive_entropy": False, "off_policy_mask_threshold": None, "use_vllm": False,
-    "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask",
+    "use_adaptive_entropy": False, "entropy_target": 0.2, "entropy_coef_delta": 0.005,
+    "entropy_coef_min": 0.0, "entropy_coef_max": 1.0, "off_policy_mask_threshold": None,
+    "use_vllm": False, "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask",
     "vllm_importance_sampling_clip_min": None, "vllm_importance_sampling_clip_max": 3.0,
     "vllm_importance_sampling_cap": None, "use_liger_kernel": False, "router_aux_loss_coef": None,
     "sync_ref_model": False, "temperature": 1.0, "normalize_advantages": False,
@@ -35,10 +38,13 @@ _TOKENS = "the valid tokens of the micro-batch, times the accumulation steps"
 # The options of RLOOConfig alone, and its defaults where they are others.
 _OF_RLOO = ("normalize_advantages", "reward_clip_range")
 _RLOO_DEFAULTS = {"beta": 0.05}
+# The settings of AdaptiveEntropy, by the options that they are.
+_ADAPTIVE = {"entropy_target": "target", "entropy_coef_delta": "delta",
+             "entropy_coef_min": "min_coef", "entropy_coef_max": "max_coef"}
 # The options of the loss that RLOOTrainer does not have.
 _OF_GRPO = ("delta", "importance_sampling_level", "loss_type", "use_bias_correction_kl",
             "multi_objective_aggregation", "scale_rewards", "top_entropy_quantile", "entropy_coef",
-            "use_adaptive_entropy", "off_policy_mask_threshold")
+            "use_adaptive_entropy", *_ADAPTIVE, "off_policy_mask_threshold")
 
 
 def renamed(given: Mapping[str, Any], config: Any) -> Dict[str, Any]:
@@ -91,16 +97,7 @@ def _grpo(draft: Draft, options: Options) -> None:
         return
     settings = loss_settings(trainer)
     name, level = settings.pop("name"), settings.pop("level", None)
-    if options["use_adaptive_entropy"]:
-        draft.lacks("use_adaptive_entropy", "the coefficient of the entropy moves, and is switched "
-                    "off above entropy_target")
-    elif options["top_entropy_quantile"] < 1 and options["entropy_coef"]:
-        draft.lacks("entropy_coef", "with top_entropy_quantile it is of the tokens of high entropy "
-                    "alone")
-    else:
-        settings.update(draft.add_entropy("entropy_coef", options["entropy_coef"], "tokens", name))
-        if options["entropy_coef"]:
-            draft.counts["tokens"] = f"of the entropy: {_TOKENS}"
+    settings.update(_entropy(draft, options))
     if options["beta"]:
         draft.fields["kl"] = Kl("loss", settings.get("kl", "k3"), float(options["beta"]))
         draft.arrays["ref_logp"] = "the reference's log-probs"
@@ -111,6 +108,29 @@ def _grpo(draft: Draft, options: Options) -> None:
         _counts(draft, value_of(loss, "aggregate.over"))
     draft.corrections += _corrections(draft, options)
     _unread(draft, options)
+
+
+def _entropy(draft: Draft, options: Options) -> Dict[str, Any]:
+    """The settings of the entropy bonus, which is a mean over tokens whatever the loss type."""
+    coef, count = float(options["entropy_coef"]), f"of the entropy: {_TOKENS}"
+    if not options["use_adaptive_entropy"]:
+        draft.reads_not(_ADAPTIVE, "use_adaptive_entropy is off")
+        return draft.add_entropy(coef, "tokens", count)
+    settings = {name: float(options[option]) for option, name in _ADAPTIVE.items()}
+    try:
+        AdaptiveEntropy(coef, **settings)
+    except ValueError as error:
+        draft.lacks("use_adaptive_entropy", reason(error))
+        return {}
+    draft.fields["entropy"] = Entropy(coef, "tokens", types.MappingProxyType(settings))
+    draft.arrays["entropies"], draft.counts["tokens"] = ENTROPIES, count
+    kept = "" if options["top_entropy_quantile"] >= 1 else " of high entropy"
+    given = ", ".join([f"{coef:g}", *(f"{name}={value:g}" for name, value in settings.items())])
+    draft.yours["use_adaptive_entropy"] = (
+        f"controller = gdpo.AdaptiveEntropy({given}) has the coefficient of each step: take "
+        "gdpo.PolicyLoss(given.loss.line, entropy_coef=controller.coef), and after the step "
+        f"controller.update(the mean entropy of its tokens{kept})")
+    return {"entropy.mean": "tokens"}
 
 
 def _rloo(draft: Draft, options: Options) -> None:
@@ -156,7 +176,9 @@ def _corrections(draft: Draft, options: Options) -> List[str]:
                                   pair=None if sampled else "update"))
     if options["top_entropy_quantile"] < 1:
         lines.append(f"top_entropy {1 - options['top_entropy_quantile']!r}")
-        draft.arrays["entropies"] = "of the tokens, in nats"
+        if "entropy" in draft.fields:  # a mean over these tokens too
+            lines += [f"{lines[-1]} reach=entropy", "mean_one reach=entropy"]
+        draft.arrays.setdefault("entropies", "of the tokens, in nats")
     vllm = [name for name in DEFAULTS if name.startswith("vllm_importance")]
     if not sampled:
         draft.reads_not(vllm, "use_vllm is off")
