@@ -255,7 +255,8 @@ def kl_estimate(settings: Settings, logp: torch.Tensor, other: torch.Tensor) -> 
     return value
 
 
-def row_weights(settings: Settings, mask: torch.Tensor, counts: Counts) -> torch.Tensor:
+def row_weights(settings: Settings, mask: torch.Tensor, counts: Counts,
+                group_tokens: Optional[torch.Tensor]) -> torch.Tensor:
     """The weight W_i of each row; empty rows weigh 0, and so do all where the count is 0."""
     n = mask.sum(1).double()
     if settings.aggregate == "token-sum":
@@ -265,6 +266,8 @@ def row_weights(settings: Settings, mask: torch.Tensor, counts: Counts) -> torch
         weights = torch.full_like(n, settings.scale / divisor if divisor > 0 else 0.0)
     if settings.aggregate == "seq-mean-token-mean":
         weights = weights / (n + settings.row_count_eps).clamp(min=1e-300)
+    if settings.aggregate == "group-mean-token-mean":
+        weights = weights / (group_tokens + settings.row_count_eps).clamp(min=1e-300)
     if settings.aggregate == "seq-mean-token-sum-norm":
         by_width = settings.padded_width and settings.constant == 0
         weights = weights / (mask.shape[1] if by_width else settings.constant)
@@ -305,7 +308,7 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
             gate = torch.sigmoid(settings.gate_beta * (tokens("teacher_logp") - logp))
             kl = kl * gate.detach()
         terms, absolute = terms + kl, absolute + kl.abs()
-    weight = row_weights(settings, mask, counts)
+    weight = row_weights(settings, mask, counts, arrays.get("group_tokens"))
     if arrays.get("row_weights") is not None:
         weight = weight * arrays["row_weights"].double().reshape(-1)
     each = weight[:, None] * mask

@@ -1,9 +1,12 @@
 """Means over groups of rows: the column of their tokens, and losses that are divided by it."""
+import dataclasses
+
 import pytest
 import torch
 
 import gdpo
-from batches import random_batch
+import reference
+from batches import call, expected, random_batch
 
 # REINFORCE without a ratio: the gradient at a token is minus its advantage times its weight.
 NAMES = ("logp", "advantages")
@@ -38,6 +41,28 @@ def test_weights_of_tokens(seed):
         weights = batch.mask / (counts[3] * column.clamp(min=1))[:, None]
         torch.testing.assert_close(got, -weights * batch.arrays["advantages"][:, None],
                                    rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("level", ("token", "sequence", "sequence_token"))
+@pytest.mark.parametrize("seed", range(10))
+def test_definition(seed, level):
+    """GRPO with this mean against the reference; 1e-9 is rounding with room to spare."""
+    batch = random_batch(seed, rows=6)
+    groups = dict(group_ids=torch.tensor([5, 2, 5, 5, 2, 9]))
+    batch.arrays["group_tokens"] = gdpo.count_group_tokens(mask=batch.mask, **groups)
+    counts = reference.Counts(*gdpo.count(mask=batch.mask, **groups).tolist())
+    names = ("old_logp", "ref_logp", "advantages", "row_weights", "group_tokens")
+    loss = gdpo.PolicyLoss("grpo", level, aggregate_mode="group-mean-token-mean", over="given",
+                           row_count_eps=0.5)
+    settings = dataclasses.replace(
+        reference.Settings(), level=level, aggregate="group-mean-token-mean", over="given",
+        row_count_eps=0.5)
+    got = call(loss, counts, {**{name: batch.arrays[name] for name in (*names, "logp")},
+                              "mask": batch.mask})
+    want = expected(settings, counts, batch, names)
+    torch.testing.assert_close(got[0], want[0], rtol=0, atol=1e-9 * max(want[2], 1e-300))
+    torch.testing.assert_close(got[1], want[1], rtol=1e-9, atol=1e-12, msg=lambda text: (
+        f"seed {seed}: {text}"))
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
