@@ -447,14 +447,15 @@ def values_of(line: str) -> Dict[str, str]:
 
 
 def refuse_teacher(door: str, argument: str, line: str) -> None:
-    """Raises ValueError for a loss whose KL term a teacher gates, where there is no teacher.
+    """Raises ValueError for a loss whose KL term reads a teacher, where there is none.
 
-    Such a loss, SDAR, is that term alone, and 0 everywhere once a plug-in has set its beta to 0.
+    Those that do by their name, distillation and SDAR, are that term alone, and 0 everywhere once a
+    plug-in has set its beta to 0.
     """
-    if values_of(line)["kl.factor"] == "teacher_gate":
-        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, which is a term "
-                         "of a teacher's log-probs and no loss of its own; needed: another loss, "
-                         "because a loss gets no log-probs of a teacher here")
+    if values_of(line)["kl.against"] == "teacher":
+        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, whose KL term "
+                         "reads a teacher's log-probs; needed: another loss, because a loss gets "
+                         "none of them here")
 
 
 def is_cispo(name: str) -> bool:

@@ -22,7 +22,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import outside, refuse_teacher
+from .._policy_loss import outside, refuse_teacher, values_of
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
@@ -100,7 +100,8 @@ class Loss:
         settings = {**default, **self._said}
         if not self._is_dro:
             settings["kl.beta"] = 0.0
-        settings["aggregate.scale"] = float(settings.get("aggregate.scale", 1)) * dp_size
+        own = 1.0 if "aggregate" in settings else values_of(self.name)["aggregate.scale"]
+        settings["aggregate.scale"] = float(settings.get("aggregate.scale", own)) * dp_size
         return _make(self.name, self._level, tuple(sorted(settings.items())))
 
     def __call__(self, old_log_prob: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor,

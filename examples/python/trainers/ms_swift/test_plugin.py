@@ -11,6 +11,7 @@ from swift.trainers.trainer_factory import TrainerFactory
 import gdpo
 from gdpo.integrations import ms_swift
 
+OF_TEACHER = ("distillation", "ms_swift::sdar")  # the losses of a teacher's log-probs
 REWARDS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0],
                         [1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
 PAIR = {"reward_weights": torch.ones(2), "reward_func_names": ["right", "format"]}
@@ -58,7 +59,7 @@ def test_every_loss_can_be_chosen(helpers, name):
     trainer = helpers.trainer(ms_swift._choices, loss_type="real",
                               args={"steps_per_generation": 2})
     logp, batch = batch_of()
-    batch.teacher_per_token_logps = batch.ref_per_token_logps if name.endswith("sdar") else None
+    batch.teacher_per_token_logps = batch.ref_per_token_logps if name in OF_TEACHER else None
     loss, gradient = loss_and_gradient(trainer, logp, batch)
     counts = gdpo.count(mask=batch.completion_mask)
     counts[3] = batch.num_items_in_batch / 2

@@ -20,8 +20,8 @@ FOLDER = pathlib.Path(__file__).parent
 OWN = module.PolicyLoss
 ROWS, WIDTH = 6, 5
 MASK = torch.arange(WIDTH) < torch.tensor([5, 4, 0, 3, 1, 5])[:, None]
-# A loss of a teacher's log-probs, and those that need the sampler's.
-OF_TEACHER = [name for name in gdpo.losses() if name.split("::")[-1] == "sdar"]
+# The losses of a teacher's log-probs.
+OF_TEACHER = ("distillation", "ms_swift::sdar")
 
 
 def arrays(seed=0):

@@ -20,7 +20,7 @@ from skyrl.train.config import AlgorithmConfig, OffPolicyCorrectionConfig
 FOLDER = pathlib.Path(__file__).parent
 ROWS, WIDTH = 6, 5
 MASK = torch.arange(WIDTH) < torch.tensor([5, 4, 0, 3, 1, 5])[:, None]
-OF_TEACHER = [name for name in gdpo.losses() if name.split("::")[-1] == "sdar"]
+OF_TEACHER = ("distillation", "ms_swift::sdar")
 
 
 def arrays(seed=0):

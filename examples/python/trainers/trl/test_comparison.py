@@ -196,7 +196,7 @@ def with_entropy_bonus(batch, adaptive):
 
 
 @pytest.mark.parametrize("adaptive", [False, True], ids=["constant", "adaptive"])
-@pytest.mark.parametrize("loss_type", _LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_entropy_bonus(helpers, record, loss_type, adaptive):
     """Loss, both gradients, metrics, and the coefficient and entropy for the next step."""
     about = (helpers.TRL, "GRPOTrainer._compute_loss", f"trl::{loss_type} (loss), entropy bonus")

@@ -18,6 +18,7 @@ from transformers import TrainerCallback, set_seed
 
 LOSS_FUNCTIONS = sorted(plugin._LOSS)
 REWARD_FUNCTIONS = sorted(plugin._REWARDS)
+OF_TEACHER = ("distillation", "ms_swift::sdar")  # the losses of a teacher's log-probs
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def stand_in(helpers, loss, logp, **settings):
     return trainer
 
 
-@pytest.mark.parametrize("name", [n for n in gdpo.losses() if not n.endswith("::sdar")])
+@pytest.mark.parametrize("name", [n for n in gdpo.losses() if n not in OF_TEACHER])
 def test_every_loss_is_reached_by_its_name(helpers, name):
     logp, inputs = inputs_of(3)
     logp.requires_grad_()
@@ -175,7 +176,8 @@ def test_settings_of_an_estimator(make):
     ({"loss": gdpo.PolicyLoss("trl::dapo")}, {"beta": 0.1, "use_bias_correction_kl": False},
      "both 0 or both not"),
     ({"loss": gdpo.PolicyLoss("trl::dapo", beta=0.1)}, {}, "both 0 or both not"),
-    ({"loss": "ms_swift::sdar"}, {}, "given 'ms_swift::sdar.*a term of a teacher's log-probs"),
+    ({"loss": "ms_swift::sdar"}, {}, "given 'ms_swift::sdar.*reads a teacher's log-probs"),
+    ({"loss": "distillation"}, {}, "given 'distillation.*reads a teacher's log-probs"),
 ])
 def test_what_cannot_be_honored_raises(make, choices, settings, words, monkeypatch):
     # A reference model would be loaded from where the model came, and this one came from nowhere.
