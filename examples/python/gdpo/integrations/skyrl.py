@@ -36,10 +36,10 @@ _PREFIX = "gdpo:"
 _OF_SKYRL = {"regular": "skyrl::regular", "dual_clip": "skyrl::regular", "gspo": "skyrl::gspo",
              "cispo": "skyrl::cispo", "sapo": "verl::sapo", "rollout_is": "skyrl::rollout_is",
              "dppo": "skyrl::dppo", "clip_cov": "skyrl::clip_cov", "kl_cov": "skyrl::kl_cov",
-             "importance_sampling": "trl::bnpo"}
+             "importance_sampling": "trl::bnpo", "cross_entropy": "skyrl::cross_entropy"}
 # Those whose ratio is against the sampler, and those on which SkyRL has no correction.
 _AGAINST_SAMPLER = ("rollout_is", "dppo")
-_WITHOUT_CORRECTION = ("clip_cov", "kl_cov", "importance_sampling")
+_WITHOUT_CORRECTION = ("clip_cov", "kl_cov", "importance_sampling", "cross_entropy")
 
 
 class Loss:
@@ -53,7 +53,7 @@ class Loss:
     SkyRL has divided the advantages by the counts of its loss_reduction, so the loss is a sum over
     tokens and settings of the aggregate are refused, as are settings of a KL term against the
     reference, which SkyRL adds. Corrections (off_policy_correction) are computed here, and multiply
-    any loss but clip_cov, kl_cov and importance_sampling.
+    any loss but clip_cov, kl_cov, importance_sampling and cross_entropy.
 
     Errors: ValueError for unknown names and settings, with a list of the known ones.
     """
@@ -122,7 +122,7 @@ class Loss:
 
         if self.kind == "importance_sampling":
             log = {"importance_ratio": mean("ratio")}
-        elif self.kind in ("sapo", "kl_cov"):  # they clip nothing
+        elif self.kind in ("sapo", "kl_cov", "cross_entropy"):  # they clip nothing
             log = {"clip_ratio": 0.0}
         elif picked is not None:
             log = {"clip_ratio": _share(picked == 0, mask)}

@@ -50,7 +50,7 @@ def test_register_makes_the_names_known_once():
     names = plugin.register()
     known = {f"gdpo:{name}" for name in gdpo.losses() if name not in OF_TEACHER}
     assert known <= set(registry.list_available()) and "gdpo:dapo" in names
-    assert {f"gdpo:skyrl::{kind}" for kind in own if kind != "cross_entropy"} <= set(names)
+    assert {f"gdpo:skyrl::{kind}" for kind in own} <= set(names)
     assert {f"gdpo:{name}" for name in gdpo.estimators()} <= set(estimators.list_available())
     assert all(registry.get(name) is function for name, function in own.items())
     first = registry.get("gdpo:dapo")
@@ -119,7 +119,7 @@ def test_masked_tokens_change_no_bit(kind):
 @pytest.mark.parametrize("line, needed", [
     ("nothing", gdpo.losses()), ("", gdpo.losses()), ("dapo nothing=1", ["surrogate.high"]),
     ("skyrl::nothing", ["skyrl::regular", "skyrl::dppo", "dapo"]),
-    ("skyrl::cross_entropy", ["skyrl::regular"]), ("skyrl::gspo nothing=1", ["surrogate.high"]),
+    ("skyrl::sft", ["skyrl::cross_entropy"]), ("skyrl::gspo nothing=1", ["surrogate.high"]),
     ("dapo high=x", ["high: given 'x'; needed: a number"]),
     ("dapo aggregate=token-sum", ["aggregate", "averages the tokens"]),
     ("skyrl::regular scale=2", ["aggregate", "averages the tokens"]),
