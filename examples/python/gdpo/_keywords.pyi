@@ -22,8 +22,10 @@ class LossSettings(TypedDict, total=False):
     kl_beta: Optional[float]  # coefficient of the KL term
     against: Optional[str]  # the other policy
     kl_against: Optional[str]  # the other policy
-    max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
-    kl_max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    max_weight: Optional[float]
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    kl_max_weight: Optional[float]
     factor: Optional[str]  # the detached factor of the term
     kl_factor: Optional[str]  # the detached factor of the term
     gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
@@ -83,7 +85,8 @@ class LossSettings(TypedDict, total=False):
     threshold: Optional[float]  # an advantage above it is positive
     factor_threshold: Optional[float]  # an advantage above it is positive
     floor: Optional[float]  # the least -log p of a token, in nats, without a gradient below
-    surrogate_floor: Optional[float]  # the least -log p of a token, in nats, without a gradient below
+    # the least -log p of a token, in nats, without a gradient below
+    surrogate_floor: Optional[float]
     factor_tau_pos: Optional[float]  # temperature of the gate where A > 0
     factor_tau_neg: Optional[float]  # temperature of the gate elsewhere
     epsilon: Optional[float]  # the ratio counts from 1 / (1 + epsilon) to 1 + epsilon
@@ -147,8 +150,10 @@ class ContrastiveSettings(TypedDict, total=False):
     kl_beta: Optional[float]  # coefficient of the KL term
     against: Optional[str]  # the other policy
     kl_against: Optional[str]  # the other policy
-    max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
-    kl_max_weight: Optional[float]  # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    max_weight: Optional[float]
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    kl_max_weight: Optional[float]
     factor: Optional[str]  # the detached factor of the term
     kl_factor: Optional[str]  # the detached factor of the term
     gate_beta: Optional[float]  # how steep the teacher's gate is, per nat

@@ -168,6 +168,14 @@ def text_of(what: str, indent: str = "      ") -> str:
     return "\n".join(rows).lstrip()
 
 
+def _member(declared: str, meaning: str) -> str:
+    """A member of the stub with its comment, which is above it where the line would be too long."""
+    if len(declared) + len(meaning) + 4 <= 100:
+        return f"{declared}  # {meaning}\n"
+    return textwrap.fill(meaning, 100, initial_indent="    # ",
+                         subsequent_indent="    # ") + f"\n{declared}\n"
+
+
 def stub() -> str:
     """The keywords as types, for editors and type checkers: _keywords.pyi holds this text."""
     text = ('"""The settings of losses and estimators as keywords, for type checkers.\n\n'
@@ -179,7 +187,7 @@ def stub() -> str:
         for name, s in keywords(what).items():
             for keyword in (name, s.name.replace(".", "_")):
                 if keyword not in seen:
-                    text += f"    {keyword}: Optional[{_annotation(s)}]  # {s.meaning}\n"
+                    text += _member(f"    {keyword}: Optional[{_annotation(s)}]", s.meaning)
                 seen.add(keyword)
     return text
 

@@ -313,6 +313,35 @@ def test_an_entropy_bonus():
     assert set(given.unread) == {"entropy_target"} and given.entropy.adaptive is None
 
 
+@pytest.mark.parametrize("name, words", [
+    ("up_grpo", "-A logp where A > 0, else max(-A r, -A clip(r, 0.8, inf)); where A < 0 at most"),
+    ("torchrl::cispo", "-A clip(r, 0.8, 1.2) KL"), ("skyrl::cross_entropy", "-logp KL"),
+    ("prime_rl::ipo", "-A r KL"), ("trinity::sppo", "-A log r where r is within [0.769231, 1.3]"),
+    ("topr", "-A w logp, w = 1 where A > 0, else min(r, 1), without a gradient"),
+    ("trinity::sapo", "-A w logp, w = (4 / tau) sigmoid(tau (r - 1)), tau = 1 where A > 0, else"),
+    ("trinity::sft_phi", "-w logp, w = p (1 - p), p = e^logp, without a gradient"),
+    ("trinity::sft floor=0.1", "-logp, at least 0.1"), ("trinity::rec", "each token -A logp KL"),
+    ("trinity::rec factor.low=0.2 factor.high=0.3 factor.low_prime=0.5",
+     "w = 1 where r is within [0.8, 1.3] or r <= 0.5 and A >= 0, else 0, without a gradient"),
+    ("trinity::rec temp=2 max_ratio=3", "-A w logp, w = clip(r, 1, 3) e^(A / 2) without"),
+    ("vespo", "w = r^k e^(-lambda (r - 1)) where k = 2, lambda = 3 for A >= 0, else 3 and 2,")])
+def test_formulas_of_losses(name, words):
+    line = f"gdpo:{name.replace(' ', ' own ', 1) if ' ' in name else name + ' own'}"
+    given = gdpo.from_config("verl", {"algorithm.adv_estimator": "grpo",
+                                      "actor_rollout_ref.actor.policy_loss.loss_mode": line})
+    assert words in " ".join(given.explain().split())
+
+
+@pytest.mark.parametrize("name", gdpo.losses())
+def test_every_loss_has_a_formula(name):
+    """Of a loss that reads a teacher, which no trainer's configuration chooses, there is none."""
+    constant = " constant=64" if name.endswith("dr_grpo") else ""
+    given = gdpo.from_config("verl", {
+        "algorithm.adv_estimator": "grpo",
+        "actor_rollout_ref.actor.policy_loss": {"loss_mode": f"gdpo:{name} own{constant}"}})
+    assert ("each token" in given.explain()) != (name in ("distillation", "ms_swift::sdar"))
+
+
 def test_an_adaptive_bonus_over_the_tokens_of_high_entropy():
     """The calls that are named give the mean over those tokens, from the second step on."""
     torch.manual_seed(9)

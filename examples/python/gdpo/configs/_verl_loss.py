@@ -2,7 +2,7 @@
 from typing import Any, Dict, NamedTuple, Optional
 
 from .._library import losses
-from .._policy_loss import is_cispo, ratio_bounds, values_of
+from .._policy_loss import is_cispo, ratio_bounds, refuse_teacher, values_of
 from .._settings import said
 
 # verl's own losses that are one call of a loss of this library, by loss_mode.
@@ -64,7 +64,8 @@ class LossMode(NamedTuple):
 def loss_mode(mode: str) -> LossMode:
     """The loss of a loss_mode: "gdpo", "gdpo:vanilla" or "gdpo:NAME [LEVEL] [own] [SETTING=...]".
 
-    Errors: ValueError for a line that is not of this form, and for settings of the KL term.
+    Errors: ValueError for a line that is not of this form, for settings of the KL term, and for a
+    loss that reads a teacher's log-probs.
     """
     words = (mode.partition(":")[2] or "vanilla").split()
     own = "own" in words
@@ -76,6 +77,7 @@ def loss_mode(mode: str) -> LossMode:
                          " [LEVEL] [own] [SETTING=VALUE ...], with the name of one of "
                          f"{', '.join(losses())}")
     name = "verl::vanilla" if words[0] == "vanilla" else words[0]
+    refuse_teacher("verl", "loss_mode", name)
     line_says = said("loss", " ".join([name, *words[1:], *settings]))
     for setting in line_says:
         if setting.split(".")[0] == "kl":

@@ -11,9 +11,10 @@ _GRADIENTS = {
     "score_function": "; its gradient is that of the estimate times log p",
     "importance_weighted": "; with the gradient of r too",
     "importance_weighted_k2": "; its gradient is that of w d^2 / 2, w = the ratio of the token, at "
-                              "most {max_weight}"}
+                              "most {max_weight}",
+    "clipped_importance_weighted": ", w = min(r, {max_weight}); with the gradient of w too"}
 _AGAINST = {"ref": "ref_logp", "old": "old_logp", "teacher": "teacher_logp",
-            "rollout": "rollout_logp"}
+            "rollout": "rollout_logp", "data": "0"}
 _PAIRS = {"mismatch": ("old_logp", "rollout_logp"), "update": ("logp", "old_logp"),
           "drift": ("logp", "rollout_logp")}
 _STATISTICS = {"token": "of each token", "sequence_mean": "of the row, geometric mean",
@@ -72,31 +73,92 @@ def ratio(values: Dict[str, str]) -> str:
 
 def surrogate(values: Dict[str, str]) -> List[str]:
     """What is minimized for each token, as lines."""
-    if "surrogate.tau_pos" in values:
-        return ["-A (4 / tau) sigmoid(tau (r - 1)), tau = "
-                f"{_g(values['surrogate.tau_pos'])} where A > 0, else "
-                f"{_g(values['surrogate.tau_neg'])}"]
-    if "factor.k_pos" in values:
-        return ["-A w logp, w = r^k e^(-lambda (r - 1)) without a gradient, "
-                f"k = {_g(values['factor.k_pos'])}, lambda = {_g(values['factor.lambda_pos'])} "
-                f"where A >= 0, else {_g(values['factor.k_neg'])} and "
-                f"{_g(values['factor.lambda_neg'])}"]
-    if "factor.max_ratio" in values:
-        low, high = float(values["factor.min_ratio"]), float(values["factor.max_ratio"])
-        bounds = f"min(r, {high:g})" if low == 0 else f"clip(r, {low:g}, {high:g})"
-        return [f"-A w logp, w = {bounds} without a gradient"]
-    if "surrogate.low" not in values:
-        return ["-A logp"]
-    low, high, delta, dual = (float(values[f"surrogate.{name}"])
-                              for name in ("low", "high", "delta", "dual"))
-    first = "r" if math.isinf(delta) else f"min(r, {delta:g})"
-    if math.isinf(low) and math.isinf(high):
-        text = f"-A {first}"
-    else:
-        ends = (f"{1 - low:g}" if math.isfinite(low) else "0",
-                f"{1 + high:g}" if math.isfinite(high) else "inf")
-        text = f"max(-A {first}, -A clip(r, {ends[0]}, {ends[1]}))"
-    return [text + ("" if math.isinf(dual) else f"; where A < 0 at most -{dual:g} A")]
+    text, factor = _term(_numbers(values, "surrogate")), _factor(_numbers(values, "factor"))
+    if not factor:
+        return [text]
+    weighed = text.replace("logp", "w logp") if text.endswith("logp") else f"w ({text})"
+    return [f"{weighed}, w = {factor} without a gradient"]
+
+
+def _numbers(values: Dict[str, str], part: str) -> Dict[str, float]:
+    """The settings of a part of a loss, by their names in it."""
+    return {name[len(part) + 1:]: float(value) for name, value in values.items()
+            if name.startswith(part + ".")}
+
+
+def _gate_of_soft(has: Dict[str, float]) -> str:
+    """SAPO's gate, but for its front."""
+    return (f"(4 / tau) sigmoid(tau (r - 1)), tau = {has['tau_pos']:g} where A > 0, else "
+            f"{has['tau_neg']:g}")
+
+
+def _clip(low: float, high: float) -> str:
+    """r, within bounds."""
+    if math.isinf(high):
+        return "r" if low == 0 else f"max(r, {low:g})"
+    return f"min(r, {high:g})" if low == 0 else f"clip(r, {low:g}, {high:g})"
+
+
+def _term(has: Dict[str, float]) -> str:
+    """The surrogate, by its settings."""
+    if "tau_pos" in has:
+        return f"-A {_gate_of_soft(has)}"
+    if "epsilon" in has:
+        most = 1 + has["epsilon"]
+        return f"-A log r where r is within [{1 / most:g}, {most:g}], else 0"
+    if "floor" in has:
+        return "-logp" if has["floor"] <= 0 else f"-logp, at least {has['floor']:g}"
+    if "low" not in has:
+        return "-A logp"
+    least, dual = 1 - has["low"], has.get("dual", math.inf)
+    most = 1 + has.get("high", math.inf)
+    ends = f"{least:g}" if math.isfinite(least) else "0", f"{most:g}"
+    first = "r" if math.isinf(has.get("delta", math.inf)) else f"min(r, {has['delta']:g})"
+    clipped = f"-A clip(r, {ends[0]}, {ends[1]})"
+    if has.keys() == {"low", "high"}:
+        return clipped
+    text = (f"-A {first}" if least <= 0 and math.isinf(most) else
+            f"max(-A {first}, {clipped})")
+    if "high" not in has:
+        text = f"-A logp where A > 0, else {text}"
+    return text + ("" if math.isinf(dual) else f"; where A < 0 at most -{dual:g} A")
+
+
+def _factor(has: Dict[str, float]) -> str:
+    """The factor of the surrogate, by its settings; "" for none and where it is 1."""
+    if "k_pos" in has:
+        return (f"r^k e^(-lambda (r - 1)) where k = {has['k_pos']:g}, lambda = "
+                f"{has['lambda_pos']:g} for A >= 0, else {has['k_neg']:g} and "
+                f"{has['lambda_neg']:g},")
+    if "tau_pos" in has:
+        return _gate_of_soft(has) + ","
+    if "decay" in has:
+        part = "" if has["decay"] == 1 else f"{has['decay']:g} "
+        return f"p (1 - {part}p), p = e^logp," if has["decay"] else "e^logp"
+    if "threshold" in has:
+        positive, negative = (
+            f"{least:g}" if least == most else _clip(least, most) for least, most in (
+                (has[f"{sign}_min"], has[f"{sign}_max"]) for sign in ("positive", "negative")))
+        return f"{positive} where A > {has['threshold']:g}, else {negative},"
+    if "low_prime" in has:
+        return _ring(has)
+    return _clip(has["min_ratio"], has["max_ratio"]) if has else ""
+
+
+def _ring(has: Dict[str, float]) -> str:
+    """The weight of factor::Ring."""
+    least, most = has["min_ratio"], has["max_ratio"]
+    text = "" if least == most == 1 else _clip(least, most)
+    if math.isfinite(has["temp"]):
+        text = " ".join(filter(None, [text, f"e^(A / {has['temp']:g})"]))
+    if all(math.isinf(has[name]) for name in ("low", "high")):
+        return text
+    parts = [f"r is within [{max(0.0, 1 - has['low']):g}, {1 + has['high']:g}]"]
+    if math.isfinite(has["low_prime"]):
+        parts.append(f"r <= {1 - has['low_prime']:g} and A >= 0")
+    if math.isfinite(has["high_prime"]):
+        parts.append(f"r >= {1 + has['high_prime']:g} and A <= 0")
+    return f"{text or '1'} where {' or '.join(parts)}, else 0,"
 
 
 def kl(values: Dict[str, str]) -> str:
@@ -109,7 +171,8 @@ def kl(values: Dict[str, str]) -> str:
     bounds = _bounded(values, "kl.input", "d") + _bounded(values, "kl.output", "the value")
     if values["kl.factor"] == "teacher_gate":
         gradient += f"; times sigmoid({_g(values['kl.gate_beta'])} d) without a gradient"
-    times = "r " if values["kl.gradient"] == "importance_weighted" else ""
+    times = {"importance_weighted": "r ", "clipped_importance_weighted": "w "}.get(
+        values["kl.gradient"], "")
     estimate = _KL[values["kl.estimator"]]
     return f"+ {beta:g} {times}({estimate}), d = {other} - logp{bounds}{gradient}"
 

@@ -22,7 +22,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import outside, refuse_teacher, values_of
+from .._policy_loss import outside, values_of
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
@@ -72,7 +72,6 @@ class Loss:
         # Mistakes in the line are to be found now, and not in the first step.
         default = {} if self._own else {"aggregate": "token-mean"}
         self._policy_loss(default, 1)
-        refuse_teacher("verl", "loss_mode", self.name)
 
     @property
     def _is_of_tokens(self) -> bool:

@@ -251,7 +251,7 @@ def test_opsm_with_the_log_probs_of_the_sampler(train):
 @pytest.mark.parametrize("name", gdpo.losses())
 def test_every_loss_by_its_name(train, name):
     """The path is looked up as slime's load_function does."""
-    if name in ("distillation", "ms_swift::sdar"):  # which read a teacher's log-probs; the plug-in gives none
+    if name in ("distillation", "ms_swift::sdar"):  # the plug-in has no log-probs of a teacher
         with pytest.raises(ValueError, match="batch.teacher_logp: given no array"):
             train.main(f"gdpo.integrations.slime.{name}", steps=1)
         return
