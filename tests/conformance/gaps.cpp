@@ -39,8 +39,7 @@ struct Gap {
 
 // What the library lacks. A new policy or preset takes its lines out: a case that is listed and
 // passes fails.
-constexpr const char *kSapo = "another surrogate: SAPO's gate",
-                     *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
+constexpr const char *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
                      *kWeightsOfPadding =
                          "the ratio of a row takes the sampler's weights of its padding in",
                      *kBaseline = "another baseline", *kGiven = "a baseline that is given",

@@ -81,11 +81,14 @@ inline ReturnsResult returns_of_row(const ReturnsRow& row, const ReturnsSettings
       if (lambda < 0) lambda = 0;
     }
     const Long lambda_returns = s.gae ? s.lambda_returns : 1;
+    // A reward to go with gamma 0 is that of the step alone, whatever follows it.
+    const bool alone = !s.gae && s.gamma == 0;
     for (std::size_t k = 0; k < at.size(); ++k) {
       if (!row.valid[at[k]]) continue;
-      result.advantages[at[k]] = discounted(terms, k, s.gamma * lambda);
+      result.advantages[at[k]] = alone ? terms[k] : discounted(terms, k, s.gamma * lambda);
       result.returns[at[k]] =
-          discounted(terms, k, s.gamma * lambda_returns) + (s.gae ? row.values[at[k]] : 0);
+          alone ? terms[k]
+                : discounted(terms, k, s.gamma * lambda_returns) + (s.gae ? row.values[at[k]] : 0);
     }
   }
   return result;

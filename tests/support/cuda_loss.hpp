@@ -389,7 +389,10 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   const double size = std::fmax(std::fabs(n.advantage.min), std::fabs(n.advantage.max));
   near("advantage.mean", m.advantage.mean + m.advantage.mean_low,
        n.advantage.mean + n.advantage.mean_low, 0x1p-44 * size);
-  near("advantage.m2", m.advantage.m2, n.advantage.m2, 0x1p-40 * size * size * n.advantage.weight);
+  // Of infinite advantages it is NaN or infinite, again by the order of the merges.
+  if (std::isfinite(n.advantage.mean) || std::isfinite(m.advantage.m2))
+    near("advantage.m2", m.advantage.m2, n.advantage.m2,
+         0x1p-40 * size * size * n.advantage.weight);
 
   const auto counter = [&](const char* name, const gdpo::NonFinite& x, const gdpo::NonFinite& y) {
     if (x.count == y.count && x.row == y.row && x.token == y.token) return;

@@ -202,7 +202,8 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
     if (expected_sum == sums.end()) {
       text += std::string(facts.name) + ": the oracle does not have it\n";
     } else {
-      near(facts.name, metric.sum, expected_sum->second, q < gdpo::detail::measured ? total : 0);
+      near(facts.name, metric.sum, expected_sum->second,
+           q < gdpo::detail::measured ? total + rounding * std::fabs(expected_sum->second) : 0);
     }
     if (metric.count != e.tokens)
       text += std::string(facts.name) + ": of " + std::to_string(metric.count) +

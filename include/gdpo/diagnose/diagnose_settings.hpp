@@ -22,8 +22,8 @@ struct DiagnoseSettings {
   /// holds as many tokens and rows as were counted.
   bool whole_step = false;
 
-  /// The surrogate is one of the log ratio (surrogate::LogRatio), which is 0 where the ratio is 1. In
-  /// an on-policy step it may then be 0 at all tokens without a fault.
+  /// The surrogate is one of the log ratio (surrogate::LogRatio), which is 0 where the ratio is 1.
+  /// In an on-policy step it may then be 0 at all tokens without a fault.
   bool log_ratio_surrogate = false;
 
   /// How far a token's ratio may typically be off 1 in the first step; 0 or more. Default: the

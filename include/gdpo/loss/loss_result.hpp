@@ -22,7 +22,7 @@ struct LossResult {
   /// part of w' here, and an aggregate of its own, which gives its W_i (Kl).
   double kl_loss = 0;
   double entropy_loss = 0;  ///< What an EntropyBonus adds, as a rule below 0; 0 without one.
-  Normalizer normalizer;  ///< The counts that the losses were divided by.
+  Normalizer normalizer;    ///< The counts that the losses were divided by.
   /// Which of these counts divided, as a gdpo::Over; -1: none of them, or it is not known.
   index_t over = -1;
   LossMetrics metrics;  ///< What the call measured besides the loss.

@@ -326,8 +326,10 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
   loss.surrogate = {infinite, infinite};
   loss.kl.rest.first.against = gdpo::Against::Rollout;
   loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
+  loss.entropy.coef = 0.3;
   Data data = wide_data();
   data.tags.assign(48, 1.5), data.level_log_weights.assign(48, 0.01);
+  data.entropy_weights.assign(48, 0.75);
   const gdpo::Normalizer n{36, 6, 5, 17};
   const Outcome before = loss_product::call<double>(loss, data, &n);
   const auto changes = [&](const auto& change) {
@@ -348,8 +350,11 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
     const Outcome a = loss_product::call<double>(loss, given, &n),
                   b = loss_product::call<double>(loss, other, &n);
     CHECK(difference(loss_product::numbers(a.result), loss_product::numbers(b.result)) != "");
-    // Entropies are only measured.
-    CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));
+    // A bonus has a gradient of its own, in which the entropies are not.
+    const bool of_bonus = array == &Data::entropies || array == &Data::entropy_weights;
+    CHECK((difference(a.gradient, b.gradient) != "") == !of_bonus);
+    CHECK((difference(a.entropy_gradient, b.entropy_gradient) != "") ==
+          (array == &Data::entropy_weights));
   }
   for (const auto array :
        {&Data::old_logp, &Data::weights, &Data::kl_weights, &Data::level_log_weights}) {

@@ -55,9 +55,10 @@ std::string packed_mismatch(const Loss& loss, const Data& data, const std::vecto
   expected.result = padded.result;
   for (int i = 0; i < data.rows; ++i) {
     for (int t = 0; t < data.width; ++t) {
-      const double g = padded.gradient[data.at(i, t)];
-      if (t < lengths[static_cast<std::size_t>(i)]) expected.gradient.push_back(g);
-      if (t >= lengths[static_cast<std::size_t>(i)] && !same_bits(g, 0))
+      const double g = padded.gradient[data.at(i, t)], h = padded.entropy_gradient[data.at(i, t)];
+      if (t < lengths[static_cast<std::size_t>(i)])
+        expected.gradient.push_back(g), expected.entropy_gradient.push_back(h);
+      else if (!same_bits(g, 0) || !same_bits(h, 0))
         return "padding has a gradient";
     }
   }

@@ -113,7 +113,7 @@ const char* const statistic =
     "token | segment_mean | segment_sum | segment_max | segment_log_mean_exp | sequence_mean | "
     "sequence_sum | sequence_max | sequence_log_mean_exp | group_mean | group_sum | group_max | "
     "group_log_mean_exp";
-const char* const reach = "none | surrogate | surrogate_and_kl | kl | level | mask";
+const char* const reach = "none | surrogate | surrogate_and_kl | kl | entropy | level | mask";
 const char* const pair = "mismatch | update | drift";
 const char* const steps = "valid | row | row_reward_on_valid | turns";
 const char* const start = "zero | bias_corrected | first_value | after_first";
@@ -248,7 +248,9 @@ TEST_CASE("settings: losses", "[fields]") {
             {"aggregate.scale", finite},
             {"aggregate.row_count_eps", least_0},
             {"aggregate.constant", number},
-            {"aggregate.padded_width", flag}});
+            {"aggregate.padded_width", flag},
+            {"entropy.coef", or_0},
+            {"entropy.mean", "loss | tokens"}});
 }
 
 TEST_CASE("settings: a detached factor", "[fields]") {

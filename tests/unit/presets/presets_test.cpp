@@ -243,17 +243,4 @@ TEST_CASE("the mu of CHORD rises in a line and falls with half a cosine", "[pres
   CHECK(gdpo::trinity::mix_scale(0.25, 3, 2, 6) == 0.25);
 }
 
-TEST_CASE("the mu of CHORD rises in a line and falls with half a cosine", "[presets]") {
-  const auto mu = [](double step) { return gdpo::trinity::chord_mu(step, 4, 8, 0.5, 0.1); };
-  CHECK(mu(0) == 0);
-  CHECK(mu(1) == 0.125);
-  CHECK(mu(4) == 0.5);
-  CHECK(mu(8) == Approx(0.3).epsilon(1e-15));  // half way down
-  for (const double step : {12.0, 13.0, 1e9}) CHECK(mu(step) == 0.1);
-  for (double step = 4; step < 12; ++step) CHECK(mu(step) > mu(step + 1));
-  // By default neither takes a step.
-  CHECK(gdpo::trinity::chord_mu(0, 0, 0, 0.3, 0.2) == 0.2);
-  CHECK(gdpo::trinity::mix_scale(0.25, 3, 2, 6) == 0.25);
-}
-
 }  // namespace presets_test
