@@ -154,10 +154,8 @@ inline constexpr SurrogateWords surrogate_words[] = {
      {{"SAPO", "https://arxiv.org/abs/2511.20347"}, {}, {}, {}}},
     {"factor::Ring",
      "REINFORCE inside a range (REC)",
-     "-A sg(w) log p with w = clip(r, min_ratio, max_ratio) e^(A / temp), and 0 for tokens that "
-     "are "
-     "dropped",
-     "-A w, and 0 for tokens that are dropped",
+     "-A sg(w) log p with w = clip(r, min_ratio, max_ratio) e^(A / temp); dropped: 0",
+     "-A w; dropped: 0",
      "A token stays while its ratio is between 1 - low and 1 + high. One that has fallen below 1 - "
      "low_prime stays too where A >= 0, and one above 1 + high_prime where A <= 0: the update "
      "brings it back. With low_prime = low and high_prime = high it is the clip of PPO, with a "

@@ -36,8 +36,8 @@ naive_loss::Factor factor_at(int at);
 ///   of four elements, in which addition is ^ and `twice` is multiplication by one of its elements.
 ///   Its columns are the level, the estimator, the rule (level + estimator) and twice the level +
 ///   estimator, which is the surrogate; a fifth surrogate has the rows of the first, and so on. The
-///   fifth estimator and the rules from the fifth on are not in it: they meet the others where these
-///   have the number of the level.
+///   fifth estimator and the rules from the fifth on are not in it: they meet the others where
+///   these have the number of the level.
 constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 #if defined(GDPO_TEST_FULL_PRODUCT)
   return level + surrogate + estimator + rule >= 0;

@@ -204,8 +204,8 @@ TEST_CASE("the oracle's derivatives are the central differences of its values",
 TEST_CASE("where nothing is detached the gradient is the central difference of the loss itself",
           "[loss][gradient]") {
   // The library's gradient is compared with differences of the library's loss, in double. Their
-  // truncation is h^2 / 6 |f'''|, their rounding 2^-53 |f| / h, about 1e-11 |f|. A KL term of 1e-13,
-  // whose log-probs are of order 10, is rounded as they are: its differences by 1e-13.
+  // truncation is h^2 / 6 |f'''|, their rounding 2^-53 |f| / h, about 1e-11 |f|. A KL term of
+  // 1e-13, whose log-probs are of order 10, is rounded as they are: its differences by 1e-13.
   constexpr double h = 1e-5;
   std::uint64_t seed = 3000;
   int compared = 0;
