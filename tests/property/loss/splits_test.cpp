@@ -30,16 +30,22 @@ std::string split_mismatch(Random& random, const Data& data, const gdpo::Normali
     counted += loss_product::normalizer_of(naive_loss::count(part));
     const Outcome o = run(part, normalizer);
     parts.gradient.insert(parts.gradient.end(), o.gradient.begin(), o.gradient.end());
+    parts.entropy_gradient.insert(parts.entropy_gradient.end(), o.entropy_gradient.begin(),
+                                  o.entropy_gradient.end());
     parts.result = merge(parts.result, o.result);
-    magnitude += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss);
+    magnitude += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss) +
+                 std::fabs(o.result.entropy_loss);
     begin = end;
   }
-  std::string text = difference(whole.gradient, parts.gradient);
+  std::string text = difference(whole.gradient, parts.gradient) +
+                     difference(whole.entropy_gradient, parts.entropy_gradient);
   if (std::fabs(whole.result.loss - parts.result.loss) > 1e-12 * magnitude) text += " loss";
   if (std::fabs(whole.result.policy_loss - parts.result.policy_loss) > 1e-12 * magnitude)
     text += " policy_loss";
   if (std::fabs(whole.result.kl_loss - parts.result.kl_loss) > 1e-12 * magnitude)
     text += " kl_loss";
+  if (std::fabs(whole.result.entropy_loss - parts.result.entropy_loss) > 1e-12 * magnitude)
+    text += " entropy_loss";
   if (counted.tokens != normalizer.tokens || counted.rows != normalizer.rows ||
       counted.non_empty_rows != normalizer.non_empty_rows)
     text += " counts";

@@ -249,7 +249,7 @@ TEST_CASE("settings: losses", "[fields]") {
             {"aggregate.row_count_eps", least_0},
             {"aggregate.constant", number},
             {"aggregate.padded_width", flag},
-            {"entropy.coef", or_0},
+            {"entropy.coef", "a finite number (0: off)"},
             {"entropy.mean", "loss | tokens"}});
 }
 
