@@ -22,7 +22,7 @@ namespace detail {
 /// A function of autograd whose value and gradient were computed outside of it.
 struct TorchGradient : torch::autograd::Function<TorchGradient> {
   /// The value. The first two tensors are what it is a function of, the next two the gradients by
-  /// them; each of these may be undefined.
+  /// them.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor&,
                             const at::Tensor&, const at::Tensor& gradient,
                             const at::Tensor& second_gradient, double value, at::ScalarType dtype,
@@ -62,9 +62,13 @@ inline at::Tensor torch_value(const char* function, const at::Tensor& argument,
                               const at::Tensor& gradient, double value, at::ScalarType dtype,
                               const at::Tensor& second_argument = {},
                               const at::Tensor& second_gradient = {}) {
-  if (!gradient.defined() && !second_gradient.defined()) return at::scalar_tensor(value, dtype);
-  return TorchGradient::apply(argument, second_argument, gradient, second_gradient, value, dtype,
-                              function);
+  const bool first = gradient.defined(), second = second_gradient.defined();
+  if (!first && !second) return at::scalar_tensor(value, dtype);
+  // LibTorch 1.13 takes no undefined tensors. An empty one without a gradient stands for them.
+  const at::Tensor none = at::empty({0});
+  return TorchGradient::apply(first ? argument : none, second ? second_argument : none,
+                              first ? gradient : none, second ? second_gradient : none, value,
+                              dtype, function);
 }
 
 template <class Exec, class Loss, class S>
