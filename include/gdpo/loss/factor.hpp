@@ -404,13 +404,15 @@ struct Ring {
   template <class V>
   GDPO_INLINE Dropped<mask_t<V>> dropped(const Token<V>& t) const {
     using math::both, math::constant, math::either;
-    const V zero = constant<V>(0.0);
+    const V zero = constant<V>(0.0), one = constant<V>(1.0);
+    // r - 1 against the settings: kernels have no registers left for four bounds of r.
+    const V fallen = one - t.ratio, risen = t.ratio - one;
     const mask_t<V> negative = t.advantage < zero;
     const mask_t<V> positive = t.advantage > zero;
-    const mask_t<V> below = t.ratio < constant<V>(1.0 - low);
-    const mask_t<V> above = t.ratio > constant<V>(1.0 + high);
-    const mask_t<V> not_far_below = t.ratio > constant<V>(1.0 - low_prime);
-    const mask_t<V> not_far_above = t.ratio < constant<V>(1.0 + high_prime);
+    const mask_t<V> below = fallen > constant<V>(low);
+    const mask_t<V> above = risen > constant<V>(high);
+    const mask_t<V> not_far_below = fallen < constant<V>(low_prime);
+    const mask_t<V> not_far_above = risen < constant<V>(high_prime);
     return {both(below, either(negative, not_far_below)),
             both(above, either(positive, not_far_above))};
   }
