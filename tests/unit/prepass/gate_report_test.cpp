@@ -156,7 +156,8 @@ TEST_CASE("numbers that are not finite are counted and left out", "[gate_report]
 }
 
 TEST_CASE("the keys of trainers", "[gate_report]") {
-  const auto batch = Step{}.batch();
+  const Step step;
+  const auto batch = step.batch();
   const std::string name = "rollout_corr/rollout_rs_seq_mean_k3";
   prepass::Gate k3 = gdpo::verl::seq_mean_k3;
   const GateReport r = gdpo::gate_report(batch, k3, gdpo::gate_report_settings(GateKeys::Verl));
@@ -185,7 +186,8 @@ TEST_CASE("the keys of trainers", "[gate_report]") {
 
 TEST_CASE("settings out of range, missing arrays and reports of two gates are refused",
           "[gate_report]") {
-  const auto batch = Step{}.batch();
+  const Step step;
+  const auto batch = step.batch();
   const auto message = [&](const prepass::Gate& g, const GateReportSettings& settings = {}) {
     return message_of([&] { gdpo::gate_report(batch, g, settings); });
   };
