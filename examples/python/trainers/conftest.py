@@ -3,6 +3,9 @@
 At the end pytest prints the record, which is the table in README.md.
 """
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -126,6 +129,30 @@ class AnyRewards:
 def _any_rewards():
     """Rewards of every kind."""
     return AnyRewards()
+
+
+@pytest.fixture
+def python(request):
+    """Runs a script in another process, after the stubs.py beside the test; gives what it prints.
+
+    The script has the modules runpy and sys. path: a folder that is searched for modules before all
+    others. environment: more variables.
+    """
+    stubs = f"import runpy, sys; runpy.run_path({str(request.path.with_name('stubs.py'))!r}); "
+
+    def run(script, path="", **environment):
+        paths = os.pathsep.join(entry for entry in (path, *sys.path) if entry)
+        return subprocess.run(
+            [sys.executable, "-c", stubs + script], check=True, capture_output=True, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment}
+        ).stdout.splitlines()
+    return run
+
+
+@pytest.fixture(scope="session")
+def seeds():
+    """The seeds of the random batches of one comparison."""
+    return range(BATCHES)
 
 
 @pytest.fixture(autouse=True)

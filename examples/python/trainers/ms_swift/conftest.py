@@ -93,12 +93,6 @@ def helpers():
     return Helpers
 
 
-@pytest.fixture
-def seeds(record):
-    """The seeds of the random batches of one comparison."""
-    return range(type(record).batch.__globals__["BATCHES"])
-
-
 @pytest.fixture(scope="session")
 def train():
     """The module train.py."""

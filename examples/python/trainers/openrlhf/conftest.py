@@ -1,4 +1,4 @@
-"""Makes OpenRLHF importable without the packages of stubs.py, and has what its tests share."""
+"""Makes OpenRLHF importable without the packages of stubs.py, and leaves it as it was."""
 import pathlib
 import runpy
 import sys
@@ -6,12 +6,6 @@ import sys
 import pytest
 
 runpy.run_path(str(pathlib.Path(__file__).parent / "stubs.py"))
-
-
-@pytest.fixture
-def seeds(record):
-    """The seeds of the random batches of one comparison."""
-    return range(sys.modules[type(record).__module__].BATCHES)
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,8 @@
 """The plug-in of OpenRLHF itself: what it replaces and when, what it refuses, and its page."""
 import importlib
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -146,17 +144,7 @@ def test_a_class_of_another_signature_stays(monkeypatch):
     assert module.PolicyLoss is Changed
 
 
-def python(script):
-    """The lines that a script in another process prints, with the stubs of this folder."""
-    stubs = f"import runpy, sys; runpy.run_path({str(FOLDER / 'stubs.py')!r}); "
-    return subprocess.run(
-        [sys.executable, "-c", stubs + script], check=True, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1",
-             "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    ).stdout.splitlines()
-
-
-def test_install_imports_nothing_of_openrlhf_and_waits_for_it():
+def test_install_imports_nothing_of_openrlhf_and_waits_for_it(python):
     lines = python("from gdpo.integrations import openrlhf as plugin; plugin.install(); "
                    "print(any(name.startswith('openrlhf') for name in sys.modules)); "
                    "from openrlhf.trainer.ray import ppo_actor; import openrlhf.models; "
@@ -165,7 +153,7 @@ def test_install_imports_nothing_of_openrlhf_and_waits_for_it():
     assert lines == ["False", "openrlhf.models.loss", "True"]
 
 
-def test_train():
+def test_train(python):
     """The example of the page runs through OpenRLHF's own trainer, and learns."""
     lines = python(f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')")
     steps = [dict(entry.split(": ") for entry in line.split("  ")) for line in lines]

@@ -1,9 +1,7 @@
 """The plug-in of SkyRL itself: what its names reach, what it refuses, and its page."""
-import os
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 import types
 
@@ -59,7 +57,7 @@ def test_register_makes_the_names_known_once():
         "gdpo:dapo high=0.4", "gdpo:grpo eps=1e-3"]
 
 
-def test_what_is_registered_reaches_other_processes():
+def test_what_is_registered_reaches_other_processes(python):
     """SkyRL sends its workers what cloudpickle makes of a function."""
     plugin.register("dapo high=0.4", "grpo")
     for registry, name in ((ppo_utils.PolicyLossRegistry, "gdpo:dapo high=0.4"),
@@ -190,17 +188,7 @@ def test_losses_of_another_signature(monkeypatch):
     assert "gdpo:dapo" not in ppo_utils.PolicyLossRegistry.list_available()
 
 
-def python(script):
-    """The lines that a script in another process prints, with the stubs of this folder."""
-    stubs = f"import runpy, sys; runpy.run_path({str(FOLDER / 'stubs.py')!r}); "
-    return subprocess.run(
-        [sys.executable, "-c", stubs + script], check=True, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1",
-             "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    ).stdout.splitlines()
-
-
-def test_train():
+def test_train(python):
     """The example of the page runs through SkyRL's functions, and learns."""
     lines = python(f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')")
     steps = [dict(entry.split(": ") for entry in line.split("  ")) for line in lines]

@@ -95,9 +95,9 @@ def slimes(args, batch, logits, reduce, train):
 
 @pytest.mark.parametrize("estimators, preset", [(["grpo", "gspo"], "trl::grpo"),
                                                 (["cispo"], "slime::cispo")])
-def test_policy_loss(record, train, estimators, preset):
+def test_policy_loss(record, seeds, train, estimators, preset):
     """Beside slime's formulas, as they are written, with all options that the plug-in reads."""
-    for seed in range(type(record).batch.__globals__["BATCHES"]):
+    for seed in seeds:
         rng = random.Random(seed)
         logits, batch = batch_of(rng, DTYPES[seed % 3])
         args = types.SimpleNamespace(**{

@@ -1,14 +1,5 @@
-"""Makes verl importable without the packages of stubs.py, and has what its tests share."""
+"""Makes verl importable without the packages of stubs.py."""
 import pathlib
 import runpy
-import sys
-
-import pytest
 
 runpy.run_path(str(pathlib.Path(__file__).parent / "stubs.py"))
-
-
-@pytest.fixture
-def seeds(record):
-    """The seeds of the random batches of one comparison."""
-    return range(sys.modules[type(record).__module__].BATCHES)

@@ -1,11 +1,8 @@
 """The plug-in of verl itself: what its names reach, what it logs, and when it stands aside."""
 import ast
 import importlib.util
-import os
 import pathlib
 import shlex
-import subprocess
-import sys
 from typing import Optional
 
 import numpy as np
@@ -414,16 +411,6 @@ def test_a_failing_registration_is_heard(monkeypatch):
         plugin._register_or_warn()
 
 
-def python(script, path="", **environment):
-    """The output of a script in a process of its own, with the stubs of this folder."""
-    stubs = f"import runpy; runpy.run_path({str(FOLDER / 'stubs.py')!r}); "
-    paths = [path, *(entry for entry in sys.path if entry)]
-    return subprocess.run(
-        [sys.executable, "-c", stubs + script], check=True, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths),
-             **environment}).stdout
-
-
 @pytest.fixture
 def entry_point(tmp_path):
     """A folder with the entry point that the wheel has, for PYTHONPATH."""
@@ -440,11 +427,11 @@ KNOWN = ("import gdpo, verl; from verl.trainer.ppo import core_algos; "
          "core_algos.get_adv_estimator_fn('gdpo').__module__); ")
 
 
-def test_train(entry_point):
+def test_train(python, entry_point):
     """The entry point registers; the example of the page runs and learns; its log has all metrics.
     """
     train = f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')"
-    lines = python(KNOWN + train, entry_point).splitlines()
+    lines = python(KNOWN + train, entry_point)
     assert "known True gdpo.integrations.verl" in lines
     steps = [dict(entry.replace("np.float64(", "").replace(")", "").rsplit(":", 1)
                   for entry in line.split(" - ")) for line in lines if line.startswith("step:")]
@@ -455,8 +442,8 @@ def test_train(entry_point):
     assert len({step["gdpo/constraint/format/multiplier"] for step in steps}) > 3
 
 
-def test_switched_off_it_leaves_no_trace(entry_point):
-    lines = python(KNOWN, entry_point, VERL_USE_EXTERNAL_PLUGINS="none").splitlines()
+def test_switched_off_it_leaves_no_trace(python, entry_point):
+    lines = python(KNOWN, entry_point, VERL_USE_EXTERNAL_PLUGINS="none")
     assert "known False verl.trainer.ppo.core_algos" in lines
 
 
