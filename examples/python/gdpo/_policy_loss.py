@@ -175,18 +175,13 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
 
     Errors: ValueError for shapes that do not fit, and on the CPU for labels (-100) as a mask.
     """
-    if mask is None and logp is None and offsets is None:
-        raise ValueError("gdpo::count: batch: given no array of tokens and no offsets; needed: a "
-                         "mask, offsets or log-probs, which say how many tokens the rows have")
-    arrays = batch_arrays("gdpo::count", {"mask": mask, "logp": logp, "offsets": offsets})
+    arrays = _counted_arrays("gdpo::count", mask, logp, offsets)
     if group_size or group_ids is not None or group_offsets is not None:
         if given:
             raise ValueError("gdpo::count: given: given a number beside groups; needed: one of the "
                              "two, because the number of groups stands there")
-        device = next(array.device for array in arrays if array is not None)
-        groups = grouping("gdpo::count", device, group_size, group_ids, group_offsets)
-        with torch.no_grad(), our_errors(with_group_offsets):
-            return ops.count_groups(*on_cpu(arrays), *on_cpu(groups)).to(device)
+        return _of_groups("gdpo::count", ops.count_groups, arrays, group_size, group_ids,
+                          group_offsets)
     with torch.no_grad(), our_errors():
         counts = ops.count(*arrays)
     if given:
@@ -210,16 +205,28 @@ def count_group_tokens(*, mask: Optional[torch.Tensor] = None, logp: Optional[to
 
     Errors: ValueError for shapes and groups that do not fit.
     """
-    arrays = batch_arrays("gdpo::count_group_tokens",
-                          {"mask": mask, "logp": logp, "offsets": offsets})
-    if all(array is None for array in arrays):
-        raise ValueError("gdpo::count_group_tokens: batch: given no array of tokens and no offsets;"
-                         " needed: a mask, offsets or log-probs, which say how many tokens the "
-                         "rows have")
+    function = "gdpo::count_group_tokens"
+    return _of_groups(function, ops.count_group_tokens,
+                      _counted_arrays(function, mask, logp, offsets), group_size, group_ids,
+                      group_offsets)
+
+
+def _counted_arrays(function: str, mask: Optional[torch.Tensor], logp: Optional[torch.Tensor],
+                    offsets: Optional[torch.Tensor]) -> list:
+    """The arrays of a batch whose tokens are counted."""
+    if mask is None and logp is None and offsets is None:
+        raise ValueError(f"{function}: batch: given no array of tokens and no offsets; needed: a "
+                         "mask, offsets or log-probs, which say how many tokens the rows have")
+    return batch_arrays(function, {"mask": mask, "logp": logp, "offsets": offsets})
+
+
+def _of_groups(function: str, count_on_cpu: Any, arrays: list, group_size: int, group_ids: Any,
+               group_offsets: Any) -> torch.Tensor:
+    """What an operator counts on the CPU of a batch and its groups, on the batch's device."""
     device = next(array.device for array in arrays if array is not None)
-    groups = grouping("gdpo::count_group_tokens", device, group_size, group_ids, group_offsets)
+    groups = grouping(function, device, group_size, group_ids, group_offsets)
     with torch.no_grad(), our_errors(with_group_offsets):
-        return ops.count_group_tokens(*on_cpu(arrays), *on_cpu(groups)).to(device)
+        return count_on_cpu(*on_cpu(arrays), *on_cpu(groups)).to(device)
 
 
 @takes_settings("loss")
@@ -483,6 +490,15 @@ def has_clip(loss: PolicyLoss) -> bool:
 def ratio_bounds(low: float, high: float) -> Dict[str, float]:
     """The bounds of a loss called cispo for a ratio between 1 - low, at least 0, and 1 + high."""
     return {"factor.min_ratio": max(0.0, 1.0 - low), "factor.max_ratio": 1.0 + high}
+
+
+def clamped_ratio(logp: torch.Tensor, old_logp: torch.Tensor) -> torch.Tensor:
+    """The ratio of each token from a log ratio within +-20, as verl and SkyRL clamp it.
+
+    It is not in 16 bits, and has no gradient.
+    """
+    wide = torch.promote_types(logp.dtype, torch.float32)
+    return (logp.detach().to(wide) - old_logp.to(wide)).clamp(-20, 20).exp()
 
 
 def outside(ratio: torch.Tensor, bounds: Dict[str, float]) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Pre-passes: what is decided from whole rows or the batch before the loss."""
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+import functools
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -34,13 +35,20 @@ def prepasses() -> List[str]:
     return ["overlong", "degenerate_groups", "top_entropy", *names("prepasses")]
 
 
+@functools.lru_cache(maxsize=256)
+def _reaches_of(line: str) -> FrozenSet[str]:
+    """The words of Reach that a pre-pass has, two for a weight with a mask."""
+    name, *settings = line.split(" ")
+    if name in ("overlong", "degenerate_groups", "top_entropy"):  # whose lines `settings_of` lacks
+        return frozenset(each[len("reach="):] for each in settings if each.startswith("reach="))
+    return frozenset(setting.value for setting in settings_of("prepass", line)
+                     if setting.name.split(".")[-1] == "reach")
+
+
 @torch.compiler.assume_constant_result
 def reaches(word: str, passes: Tuple[str, ...]) -> bool:
     """Whether one of the pre-passes has this reach: "level" or "entropy"."""
-    others = ("overlong", "degenerate_groups", "top_entropy")  # whose lines `settings_of` lacks
-    return any(f"reach={word}" in line.split(" ") if line.split(" ")[0] in others
-               else any(setting.value == word and setting.name.split(".")[-1] == "reach"
-                        for setting in settings_of("prepass", line)) for line in passes)
+    return any(word in _reaches_of(line) for line in passes)
 
 
 def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,

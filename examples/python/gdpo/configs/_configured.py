@@ -5,7 +5,7 @@ import types
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from .._contrastive import ContrastiveLoss
-from .._policy_loss import PolicyLoss
+from .._policy_loss import PolicyLoss, value_of
 from .._settings import line, word
 from ._options import Options
 
@@ -132,6 +132,21 @@ class Draft:
         except ValueError as error:
             self.lacks(option, reason(error))
             return None
+
+    def set_loss(self, option: str, name: str, level: Optional[str], settings: Mapping[str, Any]
+                 ) -> Optional[PolicyLoss]:
+        """Makes the loss, as `make_loss`, and says what it is averaged over."""
+        loss = self.make_loss(option, name, level, settings)
+        self.fields["loss"] = loss
+        if loss is not None:
+            self.fields["aggregate"] = value_of(loss, "aggregate.mode")
+        return loss
+
+    def set_token_advantage(self, option: str, estimator: str) -> None:
+        """Sets the estimator of token advantages, a line with its settings, which Python lacks."""
+        self.fields["token_advantage"] = estimator
+        self.lacks(option, "it has one advantage a token, and gdpo.advantages one a row; in C++: "
+                   f"gdpo::runtime::configured_token_advantage(\"{estimator}\")")
 
     def add_terms_alone(self, option: str, terms: Mapping[str, Any], aggregate: str,
                         constant: Optional[float] = None) -> None:

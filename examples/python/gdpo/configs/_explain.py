@@ -4,6 +4,7 @@ import textwrap
 from typing import Iterable, List
 
 from .._contrastive import ContrastiveLoss
+from .._policy_loss import values_of
 from ._configured import Configured, Entropy
 from . import _words_advantage as advantage
 from . import _words_loss as words
@@ -74,7 +75,7 @@ def _loss(given: Configured) -> List[str]:
     """The parts of the loss."""
     if given.loss is None:
         return _item("loss", ["not in this library, see below"])
-    values = words.values_of(given.loss.line)
+    values = values_of(given.loss.line)
     made = _item("loss", [given.loss.line.split(" ")[0]])
     if isinstance(given.loss, ContrastiveLoss):
         made += _item("  of a group", words.contrastive(given.loss))
@@ -91,7 +92,7 @@ def _loss(given: Configured) -> List[str]:
     if given.entropy is not None:
         made += _item("  entropy", [_entropy(given.entropy)])
     for more in given.more_losses:
-        values = words.values_of(more.line)
+        values = values_of(more.line)
         coef = float(values["entropy.coef"])
         terms = [words.kl(values)[2:], f"- {coef:g} times the entropy" if coef else ""]
         mean = words.divided_by(values).replace("nothing: ", "")

@@ -56,10 +56,8 @@ def add_loss(draft: Draft, options: Options) -> None:
     alone = bypass and any("reach=mask" in line for line in draft.corrections)
     mean = _mean_of(made, settings)
     settings.update(_added_terms(draft, actor, made.name, mean, alone))
-    loss = draft.make_loss(option, made.name, made.level, settings)
+    loss = draft.set_loss(option, made.name, made.level, settings)
     if loss is not None:
-        draft.fields["loss"] = loss
-        draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
         _counts(draft, made.name, draft.fields["aggregate"], value_of(loss, "aggregate.over"))
     _unread(draft, actor, made.name)
 

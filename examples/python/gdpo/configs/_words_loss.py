@@ -3,7 +3,8 @@ import math
 from typing import Dict, List
 
 from .._contrastive import ContrastiveLoss
-from .._settings import loss_settings, settings_of
+from .._policy_loss import values_of
+from .._settings import settings_of
 
 _KL = {"k1": "-d", "abs": "|d|", "k2": "d^2 / 2", "k3": "e^d - 1 - d", "forward_k1": "d"}
 _GRADIENTS = {
@@ -31,11 +32,6 @@ _REACH = {"surrogate": "takes part in the surrogate alone", "mask":
           "takes part in surrogate and KL", "level": "is part of the ratio of the row",
           "kl": "takes part in the KL alone", "entropy": "takes part in the entropy bonus alone",
           "none": "does nothing"}
-
-
-def values_of(line: str) -> Dict[str, str]:
-    """The settings of a loss with their values."""
-    return {s.name: s.value for s in loss_settings(line) if s.value}
 
 
 def _g(text: str) -> str:

@@ -137,10 +137,8 @@ def _loss(draft: Draft, options: Options, trainer: Any) -> None:
         draft.counts["tokens"] = f"of the KL term: {_TOKENS}"
         draft.arrays["group_size"] = str(options["num_generations"])
     else:
-        loss = draft.make_loss("loss_type", name, trainer.importance_sampling_level, settings)
-        draft.fields["loss"] = loss
+        loss = draft.set_loss("loss_type", name, trainer.importance_sampling_level, settings)
         if loss is not None:
-            draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
             _counts(draft, value_of(loss, "aggregate.over"))
     if trainer.beta and not trainer.kl_in_reward:
         draft.fields["kl"] = Kl("loss", "k3", trainer.beta)

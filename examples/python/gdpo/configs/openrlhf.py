@@ -1,7 +1,6 @@
 """OpenRLHF's arguments of train_ppo_ray as calls of this library."""
 from typing import Any, Dict, List, Optional
 
-from .._policy_loss import value_of
 from ._configured import Draft, Kl, estimator_line, prepass_line
 from ._options import Options, names_of
 
@@ -103,15 +102,12 @@ def _token_advantages(draft: Draft, options: Options, chosen: str, penalty: Opti
                       ) -> None:
     """The estimators of one number a token, which the C++ library has."""
     clip = options["reward.clip_range"]
-    line = prepass_line(
+    draft.set_token_advantage(f"{_ADVANTAGE}.estimator", prepass_line(
         f"openrlhf::{chosen}", gamma=options[f"{_ADVANTAGE}.gamma"],
         **{"lambda": options[f"{_ADVANTAGE}.lambd"] if chosen == "gae" else None},
         reward_clip=list(clip) if clip else None, penalty__coef=penalty,
         penalty__kl=options["algo.kl.estimator"] if penalty else None,
-        renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None)
-    draft.fields["token_advantage"] = line
-    draft.lacks(f"{_ADVANTAGE}.estimator", "it has one advantage a token, and gdpo.advantages one "
-                f"a row; in C++: gdpo::runtime::configured_token_advantage(\"{line}\")")
+        renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None))
 
 
 def _penalty(draft: Draft, options: Options, chosen: str, coef: float) -> None:
@@ -165,10 +161,7 @@ def _loss(draft: Draft, options: Options) -> None:
         "surrogate.low": low, "surrogate.high": high, "aggregate": aggregate,
         "surrogate.dual": "inf" if dual is None else dual, **_kl_term(draft, options, aggregate),
         **draft.add_entropy(options["actor.entropy_coef"] or 0.0, "tokens", _TOKENS)}
-    loss = draft.make_loss("actor.policy_loss_type", f"openrlhf::{kind}", None, settings)
-    draft.fields["loss"] = loss
-    if loss is not None:
-        draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
+    draft.set_loss("actor.policy_loss_type", f"openrlhf::{kind}", None, settings)
     if aggregate == "token-mean":
         draft.counts["tokens"] = _TOKENS
     else:

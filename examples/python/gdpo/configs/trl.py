@@ -7,7 +7,7 @@ from .._policy_loss import value_of
 from ._configured import ENTROPIES, Draft, Entropy, Kl, estimator_line, prepass_line, reason
 from ._options import Options
 from ._others import TRL as IGNORED
-from ._trl_loss import LOSS_TYPES, estimator_of, loss_settings, missing_option
+from ._trl_loss import estimator_of, loss_settings, missing_option
 
 __all__ = ["DEFAULTS", "IGNORED", "RELEASE", "SECTIONS", "configured", "renamed"]
 
@@ -101,10 +101,8 @@ def _grpo(draft: Draft, options: Options) -> None:
     if options["beta"]:
         draft.fields["kl"] = Kl("loss", settings.get("kl", "k3"), float(options["beta"]))
         draft.arrays["ref_logp"] = "the reference's log-probs"
-    loss = draft.make_loss("loss_type", name, level, settings)
-    draft.fields["loss"] = loss
+    loss = draft.set_loss("loss_type", name, level, settings)
     if loss is not None:
-        draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
         _counts(draft, value_of(loss, "aggregate.over"))
     draft.corrections += _corrections(draft, options)
     _unread(draft, options)
@@ -150,10 +148,7 @@ def _rloo(draft: Draft, options: Options) -> None:
             f"the weighted sum of a row's rewards is clamped to [{low}, {high}] before the KL: "
             "give gdpo.advantages these sums")
     high = options["epsilon" if options["epsilon_high"] is None else "epsilon_high"]
-    loss = draft.make_loss("epsilon", "trl::rloo", None, {"low": options["epsilon"], "high": high})
-    draft.fields["loss"] = loss
-    if loss is not None:
-        draft.fields["aggregate"] = value_of(loss, "aggregate.mode")
+    draft.set_loss("epsilon", "trl::rloo", None, {"low": options["epsilon"], "high": high})
     _counts(draft, "rows")
     draft.reads_not(_OF_GRPO, "RLOOTrainer does not have it")
 
@@ -221,7 +216,7 @@ def _unread(draft: Draft, options: Options) -> None:
         draft.reads_not(["scale_rewards"], "normalize_then_sum does not read it")
     if not options["beta"]:
         draft.reads_not(["use_bias_correction_kl"], "beta is 0")
-    for other in LOSS_TYPES:
-        if other != kind and other in ("sapo", "vespo"):
+    for other in ("sapo", "vespo"):
+        if other != kind:
             draft.reads_not([name for name in DEFAULTS if name.startswith(other + "_")],
                             f"it is of loss_type={other}")

@@ -44,7 +44,7 @@ IGNORED = names_of("""
     shuffle data_loader_seed checkpoint optim use_fused_kernels profiler qat grad_clip
     ulysses_sequence_parallel_size sp_size entropy_from_logits_with_chunking
     entropy_from_logits_chunk_size entropy_checkpointing pad_to_length fsdp_config fsdp megatron
-    torchtitan veomni automodel engine use_remove_padding load_weight data_loader_seed
+    torchtitan veomni automodel engine use_remove_padding load_weight
     recompute_old_log_prob router_replay model model_config global_batch_info nccl_timeout enable
     kl_ctrl pf_ppo filter_groups max_num_gen_batches policy_loss._target_
     policy_loss.rollout_correction rollout_correction._target_
@@ -111,13 +111,10 @@ def _token_advantages(draft: Draft, options: Options, chosen: str, penalty: Opti
                       ) -> None:
     """The estimators of one number a token, which the C++ library has."""
     gae = chosen == "gae"
-    line = prepass_line(
+    draft.set_token_advantage("algorithm.adv_estimator", prepass_line(
         f"verl::{chosen}", gamma=options["algorithm.gamma"],
         **{"lambda": options["algorithm.lam"] if gae else None},
-        penalty__coef=penalty, penalty__kl=options["algorithm.kl_penalty"] if penalty else None)
-    draft.fields["token_advantage"] = line
-    draft.lacks("algorithm.adv_estimator", "it has one advantage a token, and gdpo.advantages one "
-                f"a row; in C++: gdpo::runtime::configured_token_advantage(\"{line}\")")
+        penalty__coef=penalty, penalty__kl=options["algorithm.kl_penalty"] if penalty else None))
     if not gae:
         draft.reads_not(["algorithm.lam"], f"{chosen} does not read it")
 

@@ -19,7 +19,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import outside, ratio_bounds, values_of
+from .._policy_loss import clamped_ratio, outside, ratio_bounds, values_of
 from .._settings import said
 from ._known import knows
 from ._named import named
@@ -109,7 +109,8 @@ class Loss:
         log = self._metrics(metrics, picked, loss_mask)
         if self.kind == "cispo":
             bounds = {**dict(options), **self._said}
-            log["clip_ratio"] = _share(outside(_ratio(log_probs, old_log_probs), bounds), loss_mask)
+            beyond = outside(clamped_ratio(log_probs, old_log_probs), bounds)
+            log["clip_ratio"] = _share(beyond, loss_mask)
         return loss, {**log, **correction.metrics}
 
     def _metrics(self, metrics: gdpo.Metrics, picked: Optional[torch.Tensor], mask: torch.Tensor
@@ -266,12 +267,6 @@ def _ratio_of_rows(weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The ratio of each row from weights that are equal at its tokens; 1 without tokens."""
     largest = weights.masked_fill(~mask, -math.inf).amax(-1)
     return torch.where(mask.any(-1), largest, torch.ones_like(largest))
-
-
-def _ratio(logp: torch.Tensor, old_logp: torch.Tensor) -> torch.Tensor:
-    """The ratio of each token, from a log ratio clamped as SkyRL does it; not in 16 bits."""
-    wide = torch.promote_types(logp.dtype, torch.float32)
-    return (logp.detach().to(wide) - old_logp.to(wide)).clamp(-20, 20).exp()
 
 
 def _share(tokens: torch.Tensor, mask: torch.Tensor) -> float:

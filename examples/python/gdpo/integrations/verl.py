@@ -22,7 +22,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import outside, values_of
+from .._policy_loss import clamped_ratio, outside, values_of
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
@@ -118,7 +118,7 @@ class Loss:
             **self._weights(rollout_is_weights, response_mask))
         result = _metrics(metrics)
         if {"factor.min_ratio", "factor.max_ratio"} <= settings.keys() and self._is_of_tokens:
-            beyond = outside(_ratio(old_log_prob, log_prob.detach()), settings)
+            beyond = outside(clamped_ratio(log_prob, old_log_prob), settings)
             result["actor/pg_clipfrac"] = _share(beyond, response_mask)
         if "surrogate.dual" not in settings and not self._own:
             result["actor/pg_clipfrac_lower"] = 0.0
@@ -228,7 +228,7 @@ def _counts(mask: torch.Tensor, info: Dict[str, Any], aggregate: Optional[str]) 
 def _dual_clip_fraction(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torch.Tensor,
                         mask: torch.Tensor, dual: float) -> float:
     """The share of tokens at the dual clip, which `gdpo.Metrics` does not measure."""
-    return _share((_ratio(old_logp, logp) > dual) & (advantages < 0), mask)
+    return _share((clamped_ratio(logp, old_logp) > dual) & (advantages < 0), mask)
 
 
 def _metrics_of_map(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torch.Tensor,
@@ -243,12 +243,6 @@ def _metrics_of_map(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torc
     return {"actor/pg_clipfrac": _share(beyond & (advantages > 0), mask),
             "actor/pg_clipfrac_lower": _share(beyond & (advantages < 0), mask),
             "actor/ppo_kl": kl.item()}
-
-
-def _ratio(old_logp: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
-    """The ratio of each token, from a log ratio clamped as verl does it; not in 16 bits."""
-    wide = torch.promote_types(logp.dtype, torch.float32)
-    return (logp.to(wide) - old_logp.to(wide)).clamp(-20, 20).exp()
 
 
 def _share(tokens: torch.Tensor, mask: torch.Tensor) -> float:
