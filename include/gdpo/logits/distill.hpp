@@ -38,8 +38,7 @@ namespace detail {
 struct DistillWorker {
   std::vector<ListedToken> tokens;
   std::vector<DistilledSlope> slopes;
-  std::vector<index_t> columns,  ///< Of each token among the logits; -1: not among them.
-      places;                    ///< Its place in the list of the teacher.
+  std::vector<index_t> columns;  ///< Of each token among the logits; -1: not among them.
 };
 }  // namespace detail
 
@@ -167,24 +166,22 @@ inline double add_positions(const TokenLayout& layout, const std::vector<unsigne
       }
     }
     total += of_sequence;
-    const auto add = [&](Metric& m, double sum) {
-      const auto n = static_cast<double>(tokens);
-      const double mean = tokens > 0 ? sum / n : 0.0;
-      m.sum += sum, m.count += n, m.row_sum += mean, m.rows += 1;
-      m.row_min = (math::min)(m.row_min, mean), m.row_max = (math::max)(m.row_max, mean);
-    };
-    add(metrics.loss, loss);
-    if (has_mass) add(metrics.student_mass, student), add(metrics.teacher_mass, teacher);
+    add_sequence(metrics.loss, loss, tokens);
+    if (has_mass) {
+      add_sequence(metrics.student_mass, student, tokens);
+      add_sequence(metrics.teacher_mass, teacher, tokens);
+    }
   }
   return total;
 }
 
 /// The tokens that the teacher lists for row i, in their order; places without a token are left
-/// out. log_q is the logit over the temperature, 0 where it is not among the columns. Returns their
-/// number.
+/// out. log_q is what `sums` has; without them the logit over the temperature, 0 where it is not
+/// among the columns. Returns their number.
 template <class T, int Rank, class S, class Id>
 index_t gather_topk(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& rows,
-                    const TeacherTopK<Rank, S, Id>& teacher, index_t i, DistillWorker& worker) {
+                    const DistillationSums* sums, const TeacherTopK<Rank, S, Id>& teacher,
+                    index_t i, DistillWorker& worker) {
   index_t n = 0;
   const T* x = rows.begin(i);
   for (index_t j = 0; j < teacher.logp.extent[Rank - 1]; ++j) {
@@ -193,9 +190,14 @@ index_t gather_topk(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& 
     const auto id = static_cast<std::int64_t>(of_row<Rank>(teacher.ids, rows, i, j));
     const index_t column = column_of(id, batch.first_token, rows.vocabulary());
     const auto place = static_cast<std::size_t>(n++);
-    worker.columns[place] = column, worker.places[place] = j;
-    worker.tokens[place] = {of_teacher,
-                            column >= 0 ? math::mul(load(x[column]), 1 / batch.temperature) : 0.0};
+    worker.columns[place] = column;
+    double log_q = 0;
+    if (sums) {
+      log_q = sums->topk(i, j);
+    } else if (column >= 0) {
+      log_q = math::mul(load(x[column]), 1 / batch.temperature);
+    }
+    worker.tokens[place] = {of_teacher, log_q};
   }
   return n;
 }
@@ -250,8 +252,7 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
   if (workspace.workers.size() < static_cast<std::size_t>(workers))
     workspace.workers.resize(static_cast<std::size_t>(workers));
   for (DistillWorker& worker : workspace.workers) {
-    worker.tokens.resize(k), worker.slopes.resize(k);
-    worker.columns.resize(k), worker.places.resize(k);
+    worker.tokens.resize(k), worker.slopes.resize(k), worker.columns.resize(k);
   }
   LogitBatch<T, Rank> without_targets = logits;
   without_targets.targets = {};
@@ -262,13 +263,9 @@ DistillationResult distill(const char* function, const Exec& exec, const Distill
     index_t count = 0;
     double log_sum = 0;
     if (mask[place] != 0) {
-      count = gather_topk(logits, rows, teacher, i, worker);
+      count = gather_topk(logits, rows, sums, teacher, i, worker);
       const DistillPlan plan(loss, count, sums ? 0 : rows.vocabulary());
       ListedToken* const tokens = worker.tokens.data();
-      if (sums) {
-        for (index_t j = 0; j < count; ++j)
-          tokens[j].log_q = sums->topk(i, worker.places[static_cast<std::size_t>(j)]);
-      }
       if (plan.reads_row) {
         const LogitRow row = sums ? sums->rows(i) : visit_row<Exec>(without_targets, rows, i);
         const PolicyLogs policy(row);

@@ -39,6 +39,15 @@ inline Normalizer seen_by(const DistillationMetrics& m) {
   return n;
 }
 
+/// Adds a sequence whose values add up to `sum` over so many positions. The range of the positions
+/// is the caller's.
+GDPO_DEVICE inline void add_sequence(Metric& m, double sum, index_t tokens) {
+  const auto n = static_cast<double>(tokens);
+  const double mean = tokens > 0 ? sum / n : 0.0;
+  m.sum += sum, m.count += n, m.row_sum += mean, m.rows += 1;
+  m.row_min = (math::min)(m.row_min, mean), m.row_max = (math::max)(m.row_max, mean);
+}
+
 }  // namespace detail
 
 /// The metrics of two micro-batches or ranks together.

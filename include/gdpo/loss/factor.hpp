@@ -405,13 +405,17 @@ struct Ring {
   GDPO_INLINE Dropped<mask_t<V>> dropped(const Token<V>& t) const {
     using math::both, math::constant, math::either;
     const V zero = constant<V>(0.0), one = constant<V>(1.0);
-    // r - 1 against the settings: kernels have no registers left for four bounds of r.
+    // r - 1 against the settings: kernels have no registers left for four bounds of r. A small r is
+    // lost in 1 - r, so that low_prime = 1, which leaves no r > 0 far below, is asked apart.
     const V fallen = one - t.ratio, risen = t.ratio - one;
     const mask_t<V> negative = t.advantage < zero;
     const mask_t<V> positive = t.advantage > zero;
     const mask_t<V> below = fallen > constant<V>(low);
     const mask_t<V> above = risen > constant<V>(high);
-    const mask_t<V> not_far_below = fallen < constant<V>(low_prime);
+    const mask_t<V> none_far_below =
+        both(mask_t<V>(constant<V>(low_prime) >= one), mask_t<V>(t.ratio > zero));
+    const mask_t<V> not_far_below =
+        either(mask_t<V>(fallen < constant<V>(low_prime)), none_far_below);
     const mask_t<V> not_far_above = risen < constant<V>(high_prime);
     return {both(below, either(negative, not_far_below)),
             both(above, either(positive, not_far_above))};

@@ -159,7 +159,7 @@ inline Normalizer counts_of_shape(const TokenLayout& layout, bool masked) {
                    "normalizer.tokens)");
   }
   contract::fail(function, name, "0",
-                 "the count that the aggregate divides by, more than 0 for a batch with tokens");
+                 "more than 0 for a batch with tokens: the loss or a term of it divides by it");
 }
 
 /// Checks that every count of a normalizer is finite and at least 0, and that it is not that of a

@@ -38,6 +38,18 @@ class TokenWorkspace {
 
 namespace detail {
 
+/// Throws where a batch has valid tokens and `aggregate` divides by a count that is 0, or reads a
+/// column group_tokens that is not right.
+template <class S, class Aggregate>
+void check_divisor(const char* function, const Aggregate& aggregate, const TokenBatch<S>& batch,
+                   const TokenLayout& layout, const Normalizer& normalizer) {
+  const bool of_groups = reads_group(aggregate);
+  if (of_groups) check_group_tokens(function, batch, layout);
+  const char* nothing = divides_by_nothing(aggregate, normalizer);
+  if (nothing && count_rows(batch, layout).tokens > 0)
+    fail_without_count(function, nothing, of_groups);
+}
+
 // A row of a loss may declare that it weighs rows anew; see RowDriver::run.
 GDPO_DECLARED(weighs_rows);
 
@@ -74,10 +86,7 @@ class RowDriver {
                       static_cast<bool>(batch.mask));
     check_written_tokens(function, "gradient", gradient, layout_);
     check_row_weights(function, batch, layout_);
-    if (reads_group(aggregate)) check_group_tokens(function, batch, layout_);
-    const char* nothing = divides_by_nothing(aggregate, normalizer);
-    if (nothing && count_rows(batch, layout_).tokens > 0)
-      fail_without_count(function, nothing, reads_group(aggregate));
+    check_divisor(function, aggregate, batch, layout_, normalizer);
   }
 
   const TokenLayout& layout() const { return layout_; }

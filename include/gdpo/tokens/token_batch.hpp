@@ -125,7 +125,9 @@ struct TokenBatch {
   /// What prepare() found in rollout_logp, for LossMetrics::non_finite. A loss that does not read
   /// that array reports this instead.
   NonFinite rollout_non_finite;
-  /// The threshold that prepass::TopEntropy took, in nats, for LossMetrics. prepare() fills it.
+  /// The threshold that prepass::TopEntropy took, in nats, for LossMetrics. prepare() fills it; of
+  /// several it is the last that ran: first those on the mask, then those on the surrogate and the
+  /// KL terms, then those on the entropies.
   double entropy_threshold = math::infinity;
   /// What prepare() did to this batch, by which calls refuse a wrong order.
   Prepared prepared;

@@ -339,6 +339,10 @@ TEMPLATE_TEST_CASE("REC: which tokens stay, by clip_mode", "[factor]", float, do
             ((r >= 0.75 && r <= 1.5) || (a >= 0 && r <= 0.5) || (a <= 0 && r >= 2)));
     }
   }
+  // With low_prime 1 only r = 0 is far below, however small the others are.
+  const gdpo::factor::Ring to_zero{0.5, 1, 1, off};
+  for (const double r : {1e-30, 1e-10, 0.25}) CHECK_FALSE(stays(to_zero, 1, r));
+  CHECK(stays(to_zero, 1, 0));
   // The weight of a token that stays.
   const gdpo::factor::Ring weighed{0.5, 1, off, off, 0, off};
   for (const double r : {0.5, 1.0, 2.0}) CHECK(weighed(token<V>(1, r)) == static_cast<V>(r));

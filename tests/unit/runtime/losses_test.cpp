@@ -352,8 +352,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   };
   const auto nothing = [](const std::string& count) {
     return "gdpo::PolicyLoss: normalizer." + count +
-           ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch "
-           "with tokens";
+           ": given 0; needed: more than 0 for a batch with tokens: the loss or a term of it "
+           "divides by it";
   };
   gdpo::Normalizer n = batch.count();
   n.tokens = 0;

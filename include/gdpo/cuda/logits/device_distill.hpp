@@ -354,18 +354,13 @@ struct DistillFinish {
       note(m.losses, s.losses, i, s.first_loss), note(m.weights, s.weights, i, s.first_weight);
       for (int q = 0; q < (has_mass ? 3 : 1); ++q) {
         Metric& one = *metric[q];
-        const auto n = static_cast<double>(s.tokens);
-        const double mean = s.tokens > 0 ? s.sum[q] / n : 0.0;
-        one.sum += s.sum[q], one.count += n, one.row_sum += mean, one.rows += 1;
+        gdpo::detail::add_sequence(one, s.sum[q], s.tokens);
         one.min = (math::min)(one.min, s.low[q]), one.max = (math::max)(one.max, s.high[q]);
-        one.row_min = (math::min)(one.row_min, mean), one.row_max = (math::max)(one.row_max, mean);
       }
     }
   }
   GDPO_DEVICE static void note(gdpo::NonFinite& counter, index_t n, index_t row, index_t token) {
-    if (n == 0) return;
-    if (counter.count == 0) counter.row = row, counter.token = token;
-    counter.count += n;
+    if (n > 0) counter = merge(counter, gdpo::NonFinite{n, row, token});
   }
 };
 

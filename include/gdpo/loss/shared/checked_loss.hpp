@@ -20,10 +20,7 @@ void check_own_counts(const char* function, const Loss& loss, const TokenBatch<S
   for_each_other_aggregate(loss, [&](const auto& own) {
     check_step_counts(function, over_of(own), normalizer, batch.prepared, layout,
                       static_cast<bool>(batch.mask));
-    if (reads_group(own)) check_group_tokens(function, batch, layout);
-    const char* nothing = divides_by_nothing(own, normalizer);
-    if (nothing && count_rows(batch, layout).tokens > 0)
-      fail_without_count(function, nothing, false);
+    check_divisor(function, own, batch, layout, normalizer);
   });
 }
 /// Throws if one of the counts that divided a loss is less than what the call has seen. `over` is
