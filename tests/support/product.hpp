@@ -145,8 +145,8 @@ inline void read_renorm(const gdpo::Renorm& from, naive::Settings& to) {
 }
 }  // namespace detail
 
-/// The oracle's settings for an estimator of the library, without weights, gates and penalty, which
-/// no preset sets.
+/// The oracle's settings for an estimator of the library, without weights, gates, penalty and
+/// bounds, which no preset sets.
 template <class B, class S, class C, class R>
 naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   naive::Settings to;
@@ -165,9 +165,10 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   to.row = e.missing.row == gdpo::MissingRow::Keep              ? naive::Row::Keep
            : e.missing.row == gdpo::MissingRow::ExcludeUnscored ? naive::Row::ExcludeUnscored
                                                                 : naive::Row::Exclude;
-  to.singleton = e.singleton == gdpo::Singleton::Raw   ? naive::Singleton::Raw
-                 : e.singleton == gdpo::Singleton::Nan ? naive::Singleton::Nan
-                                                       : naive::Singleton::Zero;
+  to.singleton = e.singleton == gdpo::Singleton::Raw       ? naive::Singleton::Raw
+                 : e.singleton == gdpo::Singleton::Nan     ? naive::Singleton::Nan
+                 : e.singleton == gdpo::Singleton::Exclude ? naive::Singleton::Exclude
+                                                           : naive::Singleton::Zero;
   return to;
 }
 
@@ -200,7 +201,9 @@ inline std::string describe(const naive::Settings& e) {
          number(e.combine) + ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " +
          number(e.entry) + ", row " + number(e.row) + ", singleton " + number(e.singleton) +
          ", penalty " + real(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) +
-         ", weights" + weights + ", gates " + std::to_string(e.gates.size());
+         ", weights" + weights + ", gates " + std::to_string(e.gates.size()) + ", reward_clip " +
+         real(e.reward_low) + " " + real(e.reward_high) + ", clip " + real(e.low) + " " +
+         real(e.high);
 }
 
 struct Preset {

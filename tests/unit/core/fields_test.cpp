@@ -309,9 +309,13 @@ TEST_CASE("settings: estimators", "[fields]") {
                     {"missing.row", "exclude | exclude_unscored | keep"},
                     {"missing.infinite", "propagate | missing | nan_to_num | reject"},
                     {"missing.unused", "compare | exclude"},
-                    {"singleton", "zero | raw | error | nan"},
+                    {"singleton", "zero | raw | exclude | error | nan"},
                     {"penalty.coef", finite},
-                    {"penalty.reward", "at least -1 (-1: the sum)"}});
+                    {"penalty.reward", "at least -1 (-1: the sum)"},
+                    {"reward_clip.lo", number},
+                    {"reward_clip.hi", number},
+                    {"clip.lo", number},
+                    {"clip.hi", number}});
 }
 
 TEST_CASE("settings: pre-passes", "[fields]") {
@@ -475,9 +479,13 @@ TEST_CASE("settings: constraints", "[fields]") {
             {"estimator.missing.row", "exclude | exclude_unscored | keep"},
             {"estimator.missing.infinite", "propagate | missing | nan_to_num | reject"},
             {"estimator.missing.unused", "compare | exclude"},
-            {"estimator.singleton", "zero | raw | error | nan"},
+            {"estimator.singleton", "zero | raw | exclude | error | nan"},
             {"estimator.penalty.coef", finite},
             {"estimator.penalty.reward", "at least -1 (-1: the sum)"},
+            {"estimator.reward_clip.lo", number},
+            {"estimator.reward_clip.hi", number},
+            {"estimator.clip.lo", number},
+            {"estimator.clip.hi", number},
             {"placement.norm", norm}});
 }
 
