@@ -38,7 +38,10 @@ enum class Scale {
   NonzeroShare,
   Within,
   Shrunk,
-  GroupMean
+  GroupMean,
+  GroupOthers,
+  GroupRms,
+  BatchRms
 };
 enum class EpsAt { Std, Var, ClampStd, ClampVar, None, StdOrOne };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
@@ -237,6 +240,16 @@ inline Real multiplier(const Spread& spread, Real variance, Real dof) {
   return denominator == 0 ? 0 : 1 / denominator;
 }
 
+/// The sum of squares that a std is made of: about the mean, about the mean of the others, about 0.
+inline Real square_of(Scale of, const Statistics& s) {
+  if (of == Scale::GroupRms || of == Scale::BatchRms) {
+    Real sum = 0;
+    for (const Real x : s.values) sum += x * x;
+    return sum;
+  }
+  return of == Scale::GroupOthers && s.n > 1 ? s.square * s.n * s.n / ((s.n - 1) * (s.n - 1))
+                                             : s.square;
+}
 /// Whether the multiplier is that of a spread of exactly 0.
 inline bool has_no_spread(const Spread& spread, Real factor, Real square) {
   return factor == 0 || (spread.eps_at == EpsAt::StdOrOne && square == 0);
@@ -499,8 +512,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     const detail::Pool pool(e, of_group);
     Real largest_shrunk = 0;
     for (const auto& [id, members] : groups) {
-      const detail::Statistics& s = e.scale == Scale::Batch           ? raw
-                                    : e.scale == Scale::BatchCentered ? after
+      const detail::Statistics& s = e.scale == Scale::Batch || e.scale == Scale::BatchRms ? raw
+                                    : e.scale == Scale::BatchCentered                     ? after
                                                                       : of_group[id];
       const Real dof = s.n - e.scale_spread.ddof;
       Real factor = 1;
@@ -509,10 +522,13 @@ inline Result advantages(const Settings& e, const Data& d) {
         on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, pool.squares) &&
                                     pool.dof > 0 && !detail::from_group(e.baseline));
       } else if (e.scale != Scale::None && !detail::is_robust(e.scale)) {
-        const bool one = e.scale == Scale::Group && s.n == 1;
+        const bool batch = e.scale == Scale::Batch || e.scale == Scale::BatchRms ||
+                           e.scale == Scale::BatchCentered;
+        const bool one = !batch && s.n == 1;
+        const Real square = detail::square_of(e.scale, s);
         factor = one ? detail::multiplier(e.scale_spread, 1, 1)
-                     : detail::multiplier(e.scale_spread, dof > 0 ? s.square / dof : 0, dof);
-        on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, s.square) &&
+                     : detail::multiplier(e.scale_spread, dof > 0 ? square / dof : 0, dof);
+        on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, square) &&
                                     dof > 0 && !one && !detail::from_group(e.baseline));
       }
       for (const int i : members) {

@@ -60,10 +60,14 @@ template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
   for_each_baseline([&](auto, Baseline b, const char*) {
-    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered,
-                          Scale::Within, Scale::Shrunk, Scale::GroupMean}) {
+    for (const Scale s :
+         {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered, Scale::Within,
+          Scale::Shrunk, Scale::GroupMean, Scale::GroupOthers, Scale::GroupRms, Scale::BatchRms}) {
       if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
       // property/advantage/shrunk_std_laws_test.cpp has the others.
+      // Each of these belongs to the baseline about which it takes the std.
+      if (s == Scale::GroupOthers && b != Baseline::LeaveOneOut) continue;
+      if ((s == Scale::GroupRms || s == Scale::BatchRms) && b != Baseline::None) continue;
       if ((s == Scale::Shrunk || s == Scale::GroupMean) && b != Baseline::Mean) continue;
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
@@ -90,10 +94,13 @@ inline void read_scale(const gdpo::scale::None&, naive::Settings& to) {
   to.scale = naive::Scale::None;
 }
 inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
-  to.scale = from.of == gdpo::scale::Of::Group    ? naive::Scale::Group
-             : from.of == gdpo::scale::Of::Batch  ? naive::Scale::Batch
-             : from.of == gdpo::scale::Of::Within ? naive::Scale::Within
-                                                  : naive::Scale::BatchCentered;
+  to.scale = from.of == gdpo::scale::Of::Group         ? naive::Scale::Group
+             : from.of == gdpo::scale::Of::Batch       ? naive::Scale::Batch
+             : from.of == gdpo::scale::Of::Within      ? naive::Scale::Within
+             : from.of == gdpo::scale::Of::GroupOthers ? naive::Scale::GroupOthers
+             : from.of == gdpo::scale::Of::GroupRms    ? naive::Scale::GroupRms
+             : from.of == gdpo::scale::Of::BatchRms    ? naive::Scale::BatchRms
+                                                       : naive::Scale::BatchCentered;
   to.scale_spread = spread_of(from);
 }
 inline void read_scale(const gdpo::scale::ShrunkStd& from, naive::Settings& to) {

@@ -1,6 +1,6 @@
 #pragma once
 // Presets of AReaL.
-#include <gdpo/advantage/renorm.hpp>
+#include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
@@ -15,6 +15,50 @@ GDPO_BEGIN_NAMESPACE
 /// policy's. For prox_logp_method="loglinear" old_logp is that of gdpo::proximal_logp.
 namespace areal {
 inline constexpr const char* version = "areal 1.0.4";
+
+// Normalization, areal/utils/data.py, of reward_norm and adv_norm, over rows. eps 1e-5 is added to
+// the std, and std_unbiased=False is scale.ddof = 0. Missing rewards are not handled: NaN
+// propagates. Values of tokens are normalized by the same estimators over a batch in which each
+// token is a row, of the group of its row: RewardBatch::valid is the mask. The rows after the last
+// whole group, which AReaL divides by eps, are in no group here.
+
+namespace detail {
+template <class Baseline, class Scale = scale::None>
+constexpr auto normalization(const Baseline& baseline, const Scale& scale = {},
+                             Singleton singleton = Singleton::Zero) {
+  GroupAdvantage<Baseline, Scale, combine::SumThenNormalize> e{};
+  e.baseline = baseline;
+  e.scale = scale;
+  e.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  e.singleton = singleton;
+  return e;
+}
+constexpr scale::StdDev std_of(scale::Of of) { return {of, 1, 1e-5}; }
+}  // namespace detail
+/// mean_level="batch" and std_level="batch": minus the mean of the batch, divided by
+/// the std of the batch + 1e-5.
+inline constexpr auto batch_norm =
+    detail::normalization(baseline::BatchMean{}, detail::std_of(scale::Of::BatchCentered));
+/// mean_level=None and std_level="batch": divided by the root mean square of the batch + 1e-5.
+inline constexpr auto batch_std_norm =
+    detail::normalization(baseline::None{}, detail::std_of(scale::Of::BatchRms));
+/// mean_level="group" and std_level="group": minus the mean of the group, divided by its std + 1e-5.
+inline constexpr Grpo group_norm =
+    detail::normalization(baseline::Mean{}, detail::std_of(scale::Of::Group));
+/// mean_level="group" and std_level="batch": divided by the std of the centered batch + 1e-5.
+inline constexpr Grpo group_mean_batch_std_norm =
+    detail::normalization(baseline::Mean{}, detail::std_of(scale::Of::BatchCentered));
+/// mean_level="group" and std_level=None: minus the mean of the group.
+inline constexpr DrGrpo group_mean_norm = detail::normalization(baseline::Mean{});
+/// mean_level="group", mean_leave1out and std_level="group": minus the mean of the others, divided
+/// by the std about those means + 1e-5, which is n / (n - 1) times that of the group. A group of
+/// one keeps its reward, divided by 1 + 1e-5.
+inline constexpr auto leave_one_out_norm = detail::normalization(
+    baseline::LeaveOneOut{}, detail::std_of(scale::Of::GroupOthers), Singleton::Raw);
+/// mean_level="group", mean_leave1out and std_level=None: minus the mean of the others. A group of
+/// one keeps its reward.
+inline constexpr Rloo leave_one_out_mean_norm =
+    detail::normalization(baseline::LeaveOneOut{}, scale::None{}, Singleton::Raw);
 
 /// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is
 /// surrogate.dual), mean over the tokens that are valid before rejection_sampling. KL penalties are
@@ -96,6 +140,20 @@ inline constexpr prepass::MaskedImportance sequence_mask_kl_k2 =
 inline constexpr prepass::MaskedImportance sequence_mask_kl_k3 =
     detail::by_row(prepass::Estimator::ReverseK3, -math::infinity, 0.1);
 
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(
+      Preset{"areal::batch_norm", batch_norm, "mean_level=batch std_level=batch", version},
+      Preset{"areal::batch_std_norm", batch_std_norm, "mean_level=None std_level=batch", version},
+      Preset{"areal::group_norm", group_norm, "mean_level=group std_level=group", version},
+      Preset{"areal::group_mean_batch_std_norm", group_mean_batch_std_norm,
+             "mean_level=group std_level=batch", version},
+      Preset{"areal::group_mean_norm", group_mean_norm, "mean_level=group std_level=None", version},
+      Preset{"areal::leave_one_out_norm", leave_one_out_norm,
+             "mean_level=group mean_leave1out=True std_level=group", version},
+      Preset{"areal::leave_one_out_mean_norm", leave_one_out_mean_norm,
+             "mean_level=group mean_leave1out=True std_level=None", version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"areal::ppo", ppo_loss, "ppo_actor_loss_fn", version},

@@ -63,6 +63,8 @@ const Line lines[] = {
      Singleton::Zero},
     {"paper::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero},
+    {"paper::mo_grpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
     {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Unscored,
      Singleton::Zero},
     {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip,
@@ -256,6 +258,12 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("scale None", [](S& e) { e.scale = Scale::None; });
   matters("scale.of Batch", [](S& e) { e.scale = Scale::Batch; });
   matters("scale.of BatchCentered", [](S& e) { e.scale = Scale::BatchCentered; });
+  matters("scale.of GroupOthers", [](S& e) {
+    e.baseline = Baseline::LeaveOneOut;
+    e.scale = Scale::GroupOthers;
+  });
+  matters("scale.of GroupRms", [](S& e) { e.scale = Scale::GroupRms; });
+  matters("scale.of BatchRms", [](S& e) { e.scale = Scale::BatchRms; });
   matters("scale.ddof", [](S& e) { e.scale_spread.ddof = 0; });
   matters("scale.eps", [](S& e) { e.scale_spread.eps = 0.1; });
   matters("scale.eps_at None", [](S& e) { e.scale_spread.eps_at = EpsAt::None; });
