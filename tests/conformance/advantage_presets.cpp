@@ -94,39 +94,46 @@ Setup trl_rloo(Params& params, const Case&) {
 // --- skyrl, trinity, areal, prime_rl: the conventions of verl or of its papers
 
 Setup skyrl_grpo(Params& params, const Case&) {
-  Setup setup{estimator(params.flag("grpo_norm_by_std") ? "verl::grpo" : "verl::grpo_no_std")};
+  Setup setup{estimator(params.flag("grpo_norm_by_std") ? "skyrl::grpo" : "skyrl::grpo_no_std")};
   std_settings(params, setup);
   return setup;
 }
 
-void of_batch(Setup& setup) {
-  std::visit(
-      [](auto& e) {
-        if constexpr (std::is_same_v<decltype(e.scale), gdpo::scale::StdDev>)
-          e.scale.of = gdpo::scale::Of::Batch;
-      },
-      setup.estimator);
+Setup skyrl_maxrl(Params& params, const Case&) {
+  gdpo::MaxRl e = gdpo::skyrl::maxrl;
+  e.scale.eps = params.number("eps");
+  return {e};
 }
 
 Setup trinity_grpo(Params& params, const Case&) {
-  Setup setup{estimator("verl::grpo")};
+  const bool of_batch = params.choice("std_cal_level", {"group", "batch"}) == "batch";
+  Setup setup{estimator(of_batch ? "trinity::grpo_batch_std" : "trinity::grpo")};
   set_scale(setup.estimator, params.number("epsilon"), 1);
-  if (params.choice("std_cal_level", {"group", "batch"}) == "batch") of_batch(setup);
   params.fixed("duplicate_experiences", false);
   return setup;
 }
 
 Setup trinity_rec(Params& params, const Case&) {
   const bool divides = params.flag("std_normalize");
-  Setup setup{estimator(divides ? "verl::grpo" : "verl::grpo_no_std")};
+  Setup setup{estimator(divides ? "trinity::rec_std" : "trinity::rec")};
   set_scale(setup.estimator, params.number("epsilon"), 0);
   return setup;
 }
 
 Setup trinity_opmd(Params& params, const Case&) {
-  params.fixed("opmd_baseline", "mean");
-  params.without_effect({"tau"});
-  return {estimator("verl::grpo_no_std")};
+  if (params.choice("opmd_baseline", {"mean", "logavgexp"}) == "mean") {
+    params.without_effect({"tau"});
+    return {estimator("trinity::opmd")};
+  }
+  auto e = gdpo::trinity::opmd_logavgexp;
+  e.baseline.tau = params.number("tau");
+  return {e};
+}
+
+Setup trinity_asymre(Params& params, const Case&) {
+  auto e = gdpo::trinity::asymre;
+  e.baseline.shift = params.number("baseline_shift");
+  return {e};
 }
 
 Setup areal_normalization(Params& params, const Case&) {
@@ -399,12 +406,16 @@ void add_advantages(Registry& registry) {
 
   add("trl", "RLOOTrainer._generate_and_score_completions[advantages]", trl_rloo);
   add("skyrl", "compute_grpo_outcome_advantage", skyrl_grpo);
-  add("skyrl", "compute_rloo_outcome_advantage", without_settings("verl::rloo_vectorized"));
+  add("skyrl", "compute_rloo_outcome_advantage", without_settings("skyrl::rloo"));
+  add("skyrl", "compute_maxrl_advantage", skyrl_maxrl);
   add("trinity", "GRPOGroupedAdvantage", trinity_grpo);
   add("trinity", "RECGroupedAdvantage", trinity_rec);
   add("trinity", "OPMDGroupAdvantage", trinity_opmd);
+  add("trinity", "ASYMREGroupAdvantage", trinity_asymre);
+  add("trinity", "REINFORCEGroupAdvantage", without_settings("trinity::reinforce"));
   add("areal", "Normalization", areal_normalization);
-  add("prime_rl", "GRPOAlgorithm.score_group", without_settings("dr_grpo"));
+  add("prime_rl", "GRPOAlgorithm.score_group", without_settings("prime_rl::grpo"));
+  add("prime_rl", "MaxRLAlgorithm.score_group", without_settings("prime_rl::maxrl"));
 }
 
 }  // namespace conformance

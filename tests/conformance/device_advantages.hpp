@@ -3,10 +3,7 @@
 
 #include <gdpo/advantages.hpp>
 #include <gdpo/runtime.hpp>
-#include <variant>
 #include <vector>
-
-#include "with.hpp"
 
 namespace conformance {
 
@@ -14,8 +11,8 @@ namespace conformance {
 using SummedRewards =
     gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>;
 
-// Every estimator that the runner calls.
-using DeviceEstimator = detail::With<gdpo::runtime::Estimator, SummedRewards>::type;
+// Every estimator that the runner calls. SummedRewards is among them: presets have its type.
+using DeviceEstimator = gdpo::runtime::Estimator;
 
 // One advantage per row, in the precision that the library gives for T, which is double or float.
 // If the members of every group are adjacent, the groups are passed as offsets, otherwise sorted.

@@ -73,7 +73,22 @@ std::string text(const gdpo::baseline::LeaveOneOut&) { return "mean of the other
 std::string text(const gdpo::baseline::SecondBest&) { return "itself; the best: the second best"; }
 std::string text(const gdpo::baseline::LengthWeighted&) { return "mean weighted by length"; }
 
+std::string text(const gdpo::baseline::None&) { return "none"; }
+std::string text(const gdpo::baseline::LogMeanExp& b) {
+  return "log of the mean exponential" + (b.tau == 1 ? "" : " at temperature " + number(b.tau));
+}
+std::string text(const gdpo::baseline::ShiftedMean& b) {
+  return "mean " + std::string(b.shift < 0 ? "- " : "+ ") + number(std::abs(b.shift));
+}
+std::string text(const gdpo::baseline::BatchMean& b) {
+  return b.leave_one_out ? "mean of the others in the batch" : "mean of the batch";
+}
+
 std::string text(const gdpo::scale::None&) { return "1"; }
+std::string text(const gdpo::scale::GroupMean& s) {
+  return "mean" + plus(s.eps) +
+         (s.divide_by == gdpo::scale::DivideBy::AnyMean ? "" : " (0 where mean <= 0)");
+}
 std::string text(const gdpo::scale::LeaveOneOutStd& s) {
   return "others' " + divisor(s.ddof, s.eps, s.eps_at);
 }

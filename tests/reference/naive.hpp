@@ -22,7 +22,10 @@ enum class Baseline {
   WinsorizedMean,
   SecondBest,
   LengthWeighted,
-  External
+  External,
+  LogMeanExp,
+  ShiftedMean,
+  BatchMean
 };
 enum class Scale {
   None,
@@ -34,7 +37,8 @@ enum class Scale {
   Iqr,
   NonzeroShare,
   Within,
-  Shrunk
+  Shrunk,
+  GroupMean
 };
 enum class EpsAt { Std, Var, ClampStd, ClampVar, None, StdOrOne };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
@@ -58,11 +62,15 @@ struct Gate {
 struct Settings {
   Baseline baseline = Baseline::Mean;
   double fraction = 0.25;  // of TrimmedMean and WinsorizedMean
+  double tau = 1;          // of LogMeanExp
+  double shift = 0;        // of ShiftedMean
+  bool others = false;     // of BatchMean: the mean of the others
   Scale scale = Scale::Group;
   Spread scale_spread;
   bool zero_at_zero = false;  // of Mad and Iqr: the multiplier is 0 where they are
   double prior_dof = std::numeric_limits<double>::quiet_NaN();  // of Shrunk; NaN: estimated
   bool equal_groups = false;                                    // of Shrunk: they count
+  bool any_mean = false;  // of GroupMean: it divides by means of 0 and below too
   Combine combine = Combine::NormalizeThenSum;
   Renorm renorm = Renorm::Batch;
   Spread renorm_spread;
@@ -133,7 +141,11 @@ inline bool sums_to_zero(const Settings& e) {
 }
 
 /// False if the baseline compares a value with no member of its group.
-inline bool compares(Baseline of) { return of != Baseline::None && of != Baseline::External; }
+inline bool compares(Baseline of) {
+  return of != Baseline::None && of != Baseline::External && of != Baseline::BatchMean;
+}
+/// Whether the baseline of equal values is that value.
+inline bool from_group(Baseline of) { return compares(of) && of != Baseline::ShiftedMean; }
 
 inline Real median(std::vector<Real> x) {
   std::sort(x.begin(), x.end());
@@ -162,8 +174,9 @@ inline Real mean_of_bulk(std::vector<Real> x, Real fraction, bool keep) {
 }
 
 /// The baseline of one member of a group with the statistics s: of the used value number `own`, or
-/// of an unused row where own is -1.
-inline Real baseline(const Settings& e, const Statistics& s, int own, Real value, Real external) {
+/// of an unused row where own is -1. batch: the used values of the column in all groups.
+inline Real baseline(const Settings& e, const Statistics& s, const std::vector<Real>& batch,
+                     int own, Real value, Real external) {
   const std::vector<Real>& x = s.values;
   Real others = 0, best = -std::numeric_limits<Real>::infinity(), weighted = 0, tokens = 0;
   for (int j = 0; j < static_cast<int>(x.size()); ++j) {
@@ -191,6 +204,18 @@ inline Real baseline(const Settings& e, const Statistics& s, int own, Real value
       return tokens > 0 ? weighted / tokens : s.mean;
     case Baseline::External:
       return external;
+    case Baseline::LogMeanExp: {
+      Real mean = 0;
+      for (const Real v : x) mean += std::exp((v - s.high) / e.tau) / s.n;
+      return s.high + e.tau * std::log(mean);
+    }
+    case Baseline::ShiftedMean:
+      return s.mean + e.shift;
+    case Baseline::BatchMean: {
+      const Real mean = statistics(batch).mean, n = static_cast<Real>(batch.size());
+      if (!e.others || own < 0) return mean;
+      return n > 1 ? (mean * n - value) / (n - 1) : 0;
+    }
   }
   return nan;
 }
@@ -221,6 +246,12 @@ inline Real robust_factor(const Settings& e, const Statistics& s, int own, Real 
   if (e.scale == Scale::NonzeroShare) return share;
   const Spread& spread = e.scale_spread;
   const bool unknown = std::isnan(s.mean);
+  if (e.scale == Scale::GroupMean) {
+    if (unknown) return nan;
+    if (s.n == 1) return 1;
+    const Real divisor = s.mean + spread.eps;
+    return (e.any_mean ? divisor == 0 : !(s.mean > 0)) ? 0 : 1 / divisor;
+  }
   if (s.n == 1) return multiplier(spread, 1, 1);
   if (e.scale == Scale::Others) {
     std::vector<Real> x = s.values;
@@ -249,7 +280,8 @@ inline Real robust_factor(const Settings& e, const Statistics& s, int own, Real 
   return multiplier(spread, s.square / (s.n - 1), 1);
 }
 inline bool is_robust(Scale of) {
-  return of == Scale::Others || of == Scale::Mad || of == Scale::Iqr || of == Scale::NonzeroShare;
+  return of == Scale::Others || of == Scale::Mad || of == Scale::Iqr || of == Scale::NonzeroShare ||
+         of == Scale::GroupMean;
 }
 
 /// What the groups of a column say about the variance inside a group. It takes those of two or more
@@ -404,6 +436,9 @@ inline Result advantages(const Settings& e, const Data& d) {
     std::map<long long, detail::Statistics> of_group;
     // True if a group has nothing to compare: its terms are exactly 0, whatever the batch's spread.
     std::map<long long, bool> zero;
+    for (int i = 0; i < d.rows; ++i) {
+      if (used(i) && !missing(column.value[at(i)])) all_raw.push_back(column.value[at(i)]);
+    }
     for (const auto& [id, members] : groups) {
       std::vector<int> in;
       for (const int i : members) {
@@ -425,8 +460,10 @@ inline Result advantages(const Settings& e, const Data& d) {
       if (equal) s.square = 0;
       of_group[id] = s;
       const bool compares = detail::compares(e.baseline), lone = x.size() == 1 && compares;
-      zero[id] = x.empty() || (compares && !std::isnan(s.mean) &&
-                               (lone ? e.singleton == Singleton::Zero : equal));
+      zero[id] =
+          x.empty() ||
+          (compares && !std::isnan(s.mean) &&
+           (lone ? e.singleton == Singleton::Zero : equal && detail::from_group(e.baseline)));
       raw_singleton = raw_singleton || (lone && e.singleton == Singleton::Raw);
       raw_in_group[id] = raw_in_group[id] || (lone && e.singleton == Singleton::Raw);
       for (const int i : members) {
@@ -437,16 +474,15 @@ inline Result advantages(const Settings& e, const Data& d) {
           base = nan;
         } else if (lone) {
           base = e.singleton == Singleton::Zero ? value : e.singleton == Singleton::Nan ? nan : 0;
-        } else if (equal && compares) {
+        } else if (equal && detail::from_group(e.baseline)) {
           base = value;
         } else {
-          base = detail::baseline(e, s, number[at(i)], value,
+          base = detail::baseline(e, s, all_raw, number[at(i)], value,
                                   d.external.empty() ? 0 : Real(d.external[at(i)]));
         }
         centered[at(i)] = value - base;
       }
-      for (const int i : in)
-        all_raw.push_back(column.value[at(i)]), all_centered.push_back(centered[at(i)]);
+      for (const int i : in) all_centered.push_back(centered[at(i)]);
     }
     const detail::Statistics raw = detail::statistics(all_raw),
                              after = detail::statistics(all_centered);
@@ -464,13 +500,13 @@ inline Result advantages(const Settings& e, const Data& d) {
       if (detail::is_pooled(e.scale)) {
         factor = detail::pooled_factor(e, pool, s);
         on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, pool.squares) &&
-                                    pool.dof > 0 && !detail::compares(e.baseline));
+                                    pool.dof > 0 && !detail::from_group(e.baseline));
       } else if (e.scale != Scale::None && !detail::is_robust(e.scale)) {
         const bool one = e.scale == Scale::Group && s.n == 1;
         factor = one ? detail::multiplier(e.scale_spread, 1, 1)
                      : detail::multiplier(e.scale_spread, dof > 0 ? s.square / dof : 0, dof);
         on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, s.square) &&
-                                    dof > 0 && !one && !detail::compares(e.baseline));
+                                    dof > 0 && !one && !detail::from_group(e.baseline));
       }
       for (const int i : members) {
         const Real value = column.value[at(i)];
@@ -491,6 +527,15 @@ inline Result advantages(const Settings& e, const Data& d) {
         }
         sum[at(i)] += term;
         magnitude[at(i)] += std::fabs(term);
+        if (e.scale == Scale::GroupMean && !zero[id] && of_group[id].n > 1) {
+          // A mean near 0 turns over with its rounding; any other is off by that of its values.
+          const detail::Statistics& group = of_group[id];
+          const Real size = std::fmax(std::fabs(group.low), std::fabs(group.high));
+          const Real divisor =
+              std::fmin(std::fabs(group.mean), std::fabs(group.mean + e.scale_spread.eps));
+          on_an_edge = on_an_edge || (size > 0 && divisor <= 1e-6L * size);
+          if (divisor > 0 && used(i)) largest_step += std::fabs(term) * size / divisor;
+        }
         if (e.scale == Scale::Shrunk) largest_shrunk = std::fmax(largest_shrunk, std::fabs(term));
         if (centered[at(i)] != 0 && used(i)) {
           largest_step =

@@ -17,10 +17,21 @@ void set_spread(Spread& to, const naive::Spread& from) {
   to.eps_at = static_cast<gdpo::EpsAt>(from.eps_at);
 }
 template <class Baseline>
-void set_baseline(Baseline& to, const naive::Settings& from) {
-  if constexpr (std::is_same_v<Baseline, gdpo::baseline::TrimmedMean> ||
-                std::is_same_v<Baseline, gdpo::baseline::WinsorizedMean>)
-    to.fraction = from.fraction;
+void set_baseline(Baseline&, const naive::Settings&) {}
+void set_baseline(gdpo::baseline::TrimmedMean& to, const naive::Settings& from) {
+  to.fraction = from.fraction;
+}
+void set_baseline(gdpo::baseline::WinsorizedMean& to, const naive::Settings& from) {
+  to.fraction = from.fraction;
+}
+void set_baseline(gdpo::baseline::LogMeanExp& to, const naive::Settings& from) {
+  to.tau = from.tau;
+}
+void set_baseline(gdpo::baseline::ShiftedMean& to, const naive::Settings& from) {
+  to.shift = from.shift;
+}
+void set_baseline(gdpo::baseline::BatchMean& to, const naive::Settings& from) {
+  to.leave_one_out = from.others;
 }
 void set_scale(gdpo::scale::None&, const naive::Settings&) {}
 void set_scale(gdpo::scale::StdDev& to, const naive::Settings& from) {
@@ -40,6 +51,11 @@ void set_scale(gdpo::scale::LeaveOneOutStd& to, const naive::Settings& from) {
   set_spread(to, from.scale_spread);
 }
 void set_scale(gdpo::scale::NonzeroShare&, const naive::Settings&) {}
+void set_scale(gdpo::scale::GroupMean& to, const naive::Settings& from) {
+  to.eps = from.scale_spread.eps;
+  to.divide_by =
+      from.any_mean ? gdpo::scale::DivideBy::AnyMean : gdpo::scale::DivideBy::PositiveMeans;
+}
 void set_renorm(gdpo::Renorm& to, const naive::Settings& from) {
   to.over = from.renorm == naive::Renorm::None       ? gdpo::RenormOver::None
             : from.renorm == naive::Renorm::Batch    ? gdpo::RenormOver::Batch
@@ -99,6 +115,8 @@ Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::Grou
   if constexpr (std::is_same_v<Baseline, gdpo::baseline::Mean>) {
     if (e.scale == naive::Scale::Shrunk)
       return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, report);
+    if (e.scale == naive::Scale::GroupMean)
+      return with_combine<Baseline, gdpo::scale::GroupMean>(e, data, report);
     if (e.scale == naive::Scale::NonzeroShare)
       return with_combine<Baseline, gdpo::scale::NonzeroShare>(e, data, report);
   }

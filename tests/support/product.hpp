@@ -37,6 +37,9 @@ void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::SecondBest>{}, naive::Baseline::SecondBest, "SecondBest");
   visit(Of<gdpo::baseline::LengthWeighted>{}, naive::Baseline::LengthWeighted, "LengthWeighted");
   visit(Of<gdpo::baseline::External>{}, naive::Baseline::External, "External");
+  visit(Of<gdpo::baseline::LogMeanExp>{}, naive::Baseline::LogMeanExp, "LogMeanExp");
+  visit(Of<gdpo::baseline::ShiftedMean>{}, naive::Baseline::ShiftedMean, "ShiftedMean");
+  visit(Of<gdpo::baseline::BatchMean>{}, naive::Baseline::BatchMean, "BatchMean");
 }
 
 /// Whether every combination of combine and renorm is tried with a baseline. With the others there
@@ -58,10 +61,10 @@ void for_each_type(const Visit& visit) {
   using namespace naive;
   for_each_baseline([&](auto, Baseline b, const char*) {
     for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered,
-                          Scale::Within, Scale::Shrunk}) {
+                          Scale::Within, Scale::Shrunk, Scale::GroupMean}) {
       if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
       // property/advantage/shrunk_std_laws_test.cpp has the others.
-      if (s == Scale::Shrunk && b != Baseline::Mean) continue;
+      if ((s == Scale::Shrunk || s == Scale::GroupMean) && b != Baseline::Mean) continue;
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
           if (!is_tried(b, c, r)) continue;
@@ -104,8 +107,30 @@ inline void read_scale(const gdpo::scale::LeaveOneOutStd& from, naive::Settings&
   to.scale = naive::Scale::Others;
   to.scale_spread = spread_of(from);
 }
+inline void read_scale(const gdpo::scale::GroupMean& from, naive::Settings& to) {
+  to.scale = naive::Scale::GroupMean;
+  to.scale_spread.eps = from.eps;
+  to.any_mean = from.divide_by == gdpo::scale::DivideBy::AnyMean;
+}
 inline void read_scale(const gdpo::scale::NonzeroShare&, naive::Settings& to) {
   to.scale = naive::Scale::NonzeroShare;
+}
+template <class Baseline>
+void read_baseline(const Baseline&, naive::Settings&) {}
+inline void read_baseline(const gdpo::baseline::TrimmedMean& from, naive::Settings& to) {
+  to.fraction = from.fraction;
+}
+inline void read_baseline(const gdpo::baseline::WinsorizedMean& from, naive::Settings& to) {
+  to.fraction = from.fraction;
+}
+inline void read_baseline(const gdpo::baseline::LogMeanExp& from, naive::Settings& to) {
+  to.tau = from.tau;
+}
+inline void read_baseline(const gdpo::baseline::ShiftedMean& from, naive::Settings& to) {
+  to.shift = from.shift;
+}
+inline void read_baseline(const gdpo::baseline::BatchMean& from, naive::Settings& to) {
+  to.others = from.leave_one_out;
 }
 inline void read_renorm(const gdpo::Renorm& from, naive::Settings& to) {
   using gdpo::RenormOver;
@@ -128,9 +153,7 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   for_each_baseline([&](auto of, naive::Baseline b, const char*) {
     if (std::is_same_v<typename decltype(of)::type, B>) to.baseline = b;
   });
-  if constexpr (std::is_same_v<B, gdpo::baseline::TrimmedMean> ||
-                std::is_same_v<B, gdpo::baseline::WinsorizedMean>)
-    to.fraction = e.baseline.fraction;
+  detail::read_baseline(e.baseline, to);
   to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize>
                    ? naive::Combine::SumThenNormalize
                    : naive::Combine::NormalizeThenSum;
@@ -170,13 +193,14 @@ inline std::string describe(const naive::Settings& e) {
   };
   std::string weights;
   for (const double w : e.weights) weights += " " + real(w);
-  return std::string("baseline ") + name(e.baseline) + " " + real(e.fraction) + ", scale " +
-         number(e.scale) + spread(e.scale_spread) + " prior_dof " + real(e.prior_dof) +
-         " equal_groups " + number(e.equal_groups) + ", combine " + number(e.combine) +
-         ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " + number(e.entry) +
-         ", row " + number(e.row) + ", singleton " + number(e.singleton) + ", penalty " +
-         real(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) + ", weights" + weights +
-         ", gates " + std::to_string(e.gates.size());
+  return std::string("baseline ") + name(e.baseline) + " " + real(e.fraction) + " " + real(e.tau) +
+         " " + real(e.shift) + " " + number(e.others) + ", scale " + number(e.scale) +
+         spread(e.scale_spread) + " prior_dof " + real(e.prior_dof) + " equal_groups " +
+         number(e.equal_groups) + " any_mean " + number(e.any_mean) + ", combine " +
+         number(e.combine) + ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " +
+         number(e.entry) + ", row " + number(e.row) + ", singleton " + number(e.singleton) +
+         ", penalty " + real(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) +
+         ", weights" + weights + ", gates " + std::to_string(e.gates.size());
 }
 
 struct Preset {

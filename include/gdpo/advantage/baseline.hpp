@@ -8,7 +8,8 @@ GDPO_BEGIN_NAMESPACE
 /// A baseline is a type with `double operator()(const BaselineArgs&) const`, which may return
 /// `Split<double>` instead; what it may declare about itself stands in advantage/stat.hpp. It is
 /// called for groups with two or more used members. A group of one follows
-/// `GroupAdvantage::singleton`, except under `None` and `External`, which are called for it too.
+/// `GroupAdvantage::singleton`, except under `None`,
+/// `External` and `BatchMean`, which are called for it too.
 namespace baseline {
 
 /// The mean of the group: x_i - mean_j x_j. GRPO (arXiv 2402.03300), GDPO (arXiv 2601.05242, eq.
@@ -100,6 +101,56 @@ struct External {
   bool reads_batch() const { return false; }
   /// The number of the row.
   GDPO_DEVICE double operator()(const BaselineArgs& a) const { return a.own_external; }
+};
+
+/// The mean of the group plus a constant: x_i - (mean_j x_j + shift). ASYMRE (arXiv 2506.20520);
+/// Trinity-RFT's ASYMREGroupAdvantage. A baseline below the mean (shift < 0) gives good completions
+/// more weight than bad ones. A group of equal values gets -shift times the scale, and not 0.
+struct ShiftedMean {
+  static constexpr bool per_group = true,  ///< One value for the group.
+      takes_lanes = true;                  ///< Several rewards in one call.
+  double shift = 0;                        ///< Added to the mean; in units of the reward, finite.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("shift", s.shift, finite(), "added to the mean, in units of the reward");
+  }
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// The mean, and what is added to it.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    return Split<V>{a.group.mean, a.group.mean_low + math::constant<V>(shift)};
+  }
+};
+
+/// The mean of all used values of the column in the batch: x_i - mean_j x_j over all groups.
+/// OpenRLHF's flash_reinforce; AReaL's mean_level="batch". With `leave_one_out` it is the mean of
+/// all of them but the member's own, and 0 if there is no other.
+///
+/// A row is not compared with its group, so groups of one are no special case and equal rewards
+/// need not get 0. An unused row (RewardBatch::valid) is compared with all used rows. A value that
+/// is infinite, or NaN under MissingEntry::Propagate, makes the batch NaN.
+struct BatchMean {
+  static constexpr bool own_value = true,  ///< Depends on the batch and the member's own value.
+      needs_no_group = true;               ///< It is called for groups of one as well.
+  bool leave_one_out = false;              ///< The mean of the others.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("leave_one_out", s.leave_one_out, "the mean of the others");
+  }
+  /// It reads the batch.
+  bool reads_batch() const { return true; }
+  /// The mean in two doubles: mean_others = mean - (x - mean) / (n - 1).
+  GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
+    const Moments& all = a.batch.raw;
+    if (!leave_one_out || a.own < 0) return {all.mean, all.mean_low};
+    if (all.n < 2) return {0.0, 0.0};
+    const double above = (a.value - all.mean) - all.mean_low;
+    return {all.mean, all.mean_low - above / static_cast<double>(all.n - 1)};
+  }
 };
 
 /// No baseline: the value itself.

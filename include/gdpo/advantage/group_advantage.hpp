@@ -3,6 +3,7 @@
 // normalization.
 #include <gdpo/advantage/baseline.hpp>
 #include <gdpo/advantage/combine.hpp>
+#include <gdpo/advantage/log_mean_exp.hpp>
 #include <gdpo/advantage/missing.hpp>
 #include <gdpo/advantage/renorm.hpp>
 #include <gdpo/advantage/robust_baseline.hpp>
@@ -109,6 +110,8 @@ using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNorma
 using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize>;
 /// RLOO (arXiv 2402.14740): the weighted sum minus its mean over the other members of the group.
 using Rloo = GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize>;
+/// MaxRL (arXiv 2602.02710): the weighted sum minus its mean in the group, divided by that mean.
+using MaxRl = GroupAdvantage<baseline::Mean, scale::GroupMean, combine::SumThenNormalize>;
 /// GDPO whose stds are shrunk towards the batch's, reward by reward: for groups of a few
 /// completions, where a group's own std is a coin flip (advantage/shrunk_std.hpp).
 using ShrunkGdpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd>;

@@ -86,8 +86,8 @@ struct Missing {
   }
 };
 
-/// What a group with one used member gets, for every baseline except `None` and `External`, which
-/// compare no member with others.
+/// What a group with one used member gets, for every baseline except `None`, `External` and
+/// `BatchMean`, which compare no member with its group.
 /// With NormalizeThenSum and MissingEntry::Skip, the members that have a reward are counted for
 /// each reward by itself.
 enum class Singleton {

@@ -138,6 +138,50 @@ struct NonzeroShare {
   }
 };
 
+/// Which means of a group `GroupMean` divides by.
+enum class DivideBy {
+  PositiveMeans,  ///< Those above 0; a group with another gets 0 (prime-rl).
+  AnyMean         ///< All but mean + eps = 0: a negative one turns the signs round (SkyRL).
+};
+/// The enumerators of DivideBy with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(DivideBy) {
+  using E = Enumerator<DivideBy>;
+  return std::array{E{"positive_means", DivideBy::PositiveMeans}, E{"any_mean", DivideBy::AnyMean}};
+}
+
+/// The mean of the group: 1 / (mean + eps). MaxRL (arXiv 2602.02710), with baseline::Mean: with
+/// rewards of 0 and 1 it follows the gradient of the log-likelihood of success up to the order of
+/// the group size, where RLOO follows that of the success rate. prime-rl's MaxRLAlgorithm and
+/// SkyRL's compute_maxrl_advantage. Where mean + eps is 0 the multiplier is 0. A group of one has
+/// the multiplier 1, so that Singleton::Raw leaves its value as it is.
+struct GroupMean {
+  static constexpr bool per_group = true,        ///< One value for the group.
+      takes_lanes = true;                        ///< Several rewards in one call.
+  double eps = 0;                                ///< At least 0; in units of the reward.
+  DivideBy divide_by = DivideBy::PositiveMeans;  ///< What happens to a mean of 0 or below.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("eps", s.eps, at_least(0), "in units of the reward");
+    field("divide_by", s.divide_by, "what happens to a mean of 0 or below");
+  }
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// The multiplier of the group.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    const V zero = math::constant<V>(0.0), one = math::constant<V>(1.0);
+    if constexpr (std::is_same_v<V, double>) {
+      if (a.group.unknown) return math::nan();
+    }
+    if (a.group.n == 1) return one;
+    const V divisor = a.group.mean + math::constant<V>(eps), k = one / divisor;
+    if (divide_by == DivideBy::PositiveMeans) return V(math::select(a.group.mean > zero, k, zero));
+    return V(math::select(math::is_zero(divisor), zero, k));
+  }
+};
+
 /// No scale: the centered value itself (Dr.GRPO, arXiv 2503.20783; RLOO, arXiv 2402.14740).
 struct None {
   static constexpr bool per_group = true,  ///< One value for the group.

@@ -46,6 +46,7 @@ inline constexpr auto own_estimators = [](const auto& f) {
            Preset{"grpo", Grpo{}, "", "arXiv 2402.03300"},
            Preset{"dr_grpo", DrGrpo{}, "", "arXiv 2503.20783"},
            Preset{"rloo", Rloo{}, "", "arXiv 2402.14740"},
+           Preset{"maxrl", MaxRl{}, "", "arXiv 2602.02710"},
            Preset{"gdpo_shrunk", ShrunkGdpo{}, "", "arXiv 2601.05242"},
            Preset{"grpo_shrunk", ShrunkGrpo{}, "", "arXiv 2402.03300"});
 };
@@ -89,6 +90,7 @@ constexpr auto with_estimators(const F& f) {
   return detail::with_all(f, detail::own_estimators, paper::estimators, trl::estimators,
                           verl::estimators, nvlabs::estimators, ms_swift::estimators,
                           open_instruct::estimators, nemo_rl::estimators, slime::estimators,
+                          skyrl::estimators, trinity::estimators, prime_rl::estimators,
                           textbook::estimators, per_group::estimators);
 }
 /// Calls f(preset) for each of them.

@@ -1,5 +1,6 @@
 #pragma once
-// Presets of prime-rl: its losses and their masks.
+// Presets of prime-rl: its estimators, its losses and their masks.
+#include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
@@ -13,6 +14,21 @@ GDPO_BEGIN_NAMESPACE
 /// adv_tau. rl_weights are TokenBatch::weights and kl_weights.
 namespace prime_rl {
 inline constexpr const char* version = "prime_rl 559b447";
+
+namespace detail {
+// prime-rl does not handle missing rewards: NaN propagates. A group of one gets 0.
+template <class Estimator>
+constexpr Estimator conventions() {
+  Estimator e{};
+  e.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  return e;
+}
+}  // namespace detail
+/// GRPOAlgorithm.score_group: the reward minus the mean of the group.
+inline constexpr DrGrpo grpo = detail::conventions<DrGrpo>();
+/// MaxRLAlgorithm.score_group: the same divided by that mean, and 0 where the mean is not above 0.
+inline constexpr MaxRl maxrl = detail::conventions<MaxRl>();
+
 /// The loss of both: -A r on the tokens that its mask keeps plus kl_tau (log r)^2 on all, with
 /// kl_tau 1e-3. kl.beta is 2 kl_tau, because K2 is half the square.
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K2>> policy_loss{
@@ -50,6 +66,11 @@ inline constexpr prepass::Gate ref_kl_mask = [] {
   return pass;
 }();
 
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"prime_rl::grpo", grpo, "GRPOAlgorithm", version},
+           Preset{"prime_rl::maxrl", maxrl, "MaxRLAlgorithm", version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"prime_rl::default", policy_loss, "default_loss_fn", version},

@@ -1,5 +1,7 @@
 #pragma once
-// The policy losses of SkyRL as presets, and its corrections between sampler and trainer.
+// The estimators and policy losses of SkyRL as presets, and its corrections between sampler and
+// trainer.
+#include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
@@ -14,6 +16,36 @@ GDPO_BEGIN_NAMESPACE
 /// prompts). SkyRL computes its KL term apart from them, so beta is 0.
 namespace skyrl {
 inline constexpr const char* version = "skyrl 0.3.0";
+
+namespace detail {
+// SkyRL does not handle missing rewards: NaN propagates.
+template <class Estimator>
+constexpr Estimator conventions(Estimator e, Singleton singleton) {
+  e.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  e.singleton = singleton;
+  return e;
+}
+}  // namespace detail
+/// advantage_estimator="grpo" (compute_grpo_outcome_advantage): centered, divided by the std of the
+/// group + 1e-6; a group of one keeps its reward, divided by 1 + 1e-6.
+inline constexpr Grpo grpo = [] {
+  Grpo e = detail::conventions(Grpo{}, Singleton::Raw);
+  e.scale.eps = 1e-6;
+  return e;
+}();
+/// advantage_estimator="grpo" with grpo_norm_by_std=False: the reward minus the mean of the group;
+/// a group of one keeps its reward.
+inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{}, Singleton::Raw);
+/// advantage_estimator="rloo" (compute_rloo_outcome_advantage): a group of one gets 0.
+inline constexpr Rloo rloo = detail::conventions(Rloo{}, Singleton::Zero);
+/// advantage_estimator="maxrl" (compute_maxrl_advantage): the reward minus the mean of the group,
+/// divided by that mean + 1e-6, whatever its sign; a group of one keeps its reward.
+inline constexpr MaxRl maxrl = [] {
+  MaxRl e = detail::conventions(MaxRl{}, Singleton::Raw);
+  e.scale = {1e-6, scale::DivideBy::AnyMean};
+  return e;
+}();
+
 /// policy_loss_type="regular" (ppo_policy_loss): the log ratio clamped to +-20, and clip 0.2.
 /// "dual_clip" is surrogate.dual = clip_ratio_c, 3 by default.
 inline constexpr PolicyLoss<level::Token<map::Clamp>> regular_loss{
@@ -124,6 +156,14 @@ inline constexpr prepass::Gate geometric_mask = presets::gate(
 inline constexpr prepass::Gate product_mask =
     presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceSum, 0.5, 2, Reach::Mask);
 
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"skyrl::grpo", grpo, "advantage_estimator=grpo", version},
+           Preset{"skyrl::grpo_no_std", grpo_no_std,
+                  "advantage_estimator=grpo grpo_norm_by_std=False", version},
+           Preset{"skyrl::rloo", rloo, "advantage_estimator=rloo", version},
+           Preset{"skyrl::maxrl", maxrl, "advantage_estimator=maxrl", version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"skyrl::regular", regular_loss, "policy_loss_type=regular", version},

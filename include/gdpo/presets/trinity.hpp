@@ -1,6 +1,7 @@
 #pragma once
-// The policy losses of Trinity-RFT as presets, and their masks.
+// The estimators and policy losses of Trinity-RFT as presets, and their masks.
 #include <cmath>
+#include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
@@ -23,7 +24,39 @@ namespace detail {
 inline constexpr Aggregate token_mean{Aggregate::Mode::TokenMean, Over::Tokens, 1e-8};
 inline constexpr Aggregate seq_mean_token_mean{Aggregate::Mode::SeqMeanTokenMean, Over::Rows, 0, 1,
                                                1e-8};
+// Trinity-RFT does not handle missing rewards: NaN propagates. A group of one has baseline 0.
+template <class Baseline, class Scale = scale::None>
+constexpr auto of_sum(const Baseline& baseline, const Scale& scale = {}) {
+  GroupAdvantage<Baseline, Scale, combine::SumThenNormalize> e{};
+  e.baseline = baseline;
+  e.scale = scale;
+  e.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  e.singleton = Singleton::Raw;
+  return e;
+}
 }  // namespace detail
+
+/// GRPOGroupedAdvantage: centered, divided by the std of the group + 1e-6 (epsilon). A group of one
+/// keeps its reward, divided by 1 + 1e-6.
+inline constexpr Grpo grpo = detail::of_sum(baseline::Mean{}, scale::StdDev{{}, 1, 1e-6});
+/// GRPOGroupedAdvantage with std_cal_level="batch": divided by the std of all rewards + 1e-6.
+inline constexpr Grpo grpo_batch_std =
+    detail::of_sum(baseline::Mean{}, scale::StdDev{scale::Of::Batch, 1, 1e-6});
+/// RECGroupedAdvantage: the reward minus the mean of the group.
+inline constexpr DrGrpo rec = detail::of_sum(baseline::Mean{});
+/// RECGroupedAdvantage with std_normalize: divided by the population std of the group + 1e-6.
+inline constexpr Grpo rec_std = detail::of_sum(baseline::Mean{}, scale::StdDev{{}, 0, 1e-6});
+/// OPMDGroupAdvantage: the reward minus the mean of the group.
+inline constexpr DrGrpo opmd = rec;
+/// OPMDGroupAdvantage with opmd_baseline="logavgexp": the reward minus tau log mean e^{reward /
+/// tau} of the group, with tau 1 (baseline.tau).
+inline constexpr auto opmd_logavgexp = detail::of_sum(baseline::LogMeanExp{});
+/// ASYMREGroupAdvantage: the reward minus the mean of the group shifted by -0.1 (baseline_shift,
+/// here baseline.shift). A group of one keeps its reward.
+inline constexpr auto asymre = detail::of_sum(baseline::ShiftedMean{-0.1});
+/// REINFORCEGroupAdvantage: the reward.
+inline constexpr auto reinforce = detail::of_sum(baseline::None{});
+
 /// REINFORCE times a detached factor.
 template <class Factor>
 using ReinforceLoss =
@@ -135,6 +168,19 @@ inline constexpr prepass::Gate mask_clip = [] {
 /// OnPolicyDistillAdvantage: the teacher's log ratio times kl_coef, 1, and no reward.
 inline constexpr auto on_policy_distill = distillation_advantage;
 
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"trinity::grpo", grpo, "GRPOGroupedAdvantage", version},
+           Preset{"trinity::grpo_batch_std", grpo_batch_std,
+                  "GRPOGroupedAdvantage std_cal_level=batch", version},
+           Preset{"trinity::rec", rec, "RECGroupedAdvantage", version},
+           Preset{"trinity::rec_std", rec_std, "RECGroupedAdvantage std_normalize=True", version},
+           Preset{"trinity::opmd", opmd, "OPMDGroupAdvantage", version},
+           Preset{"trinity::opmd_logavgexp", opmd_logavgexp,
+                  "OPMDGroupAdvantage opmd_baseline=logavgexp", version},
+           Preset{"trinity::asymre", asymre, "ASYMREGroupAdvantage baseline_shift=-0.1", version},
+           Preset{"trinity::reinforce", reinforce, "REINFORCEGroupAdvantage", version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"trinity::ppo", ppo_loss, "PPOPolicyLossFn", version},

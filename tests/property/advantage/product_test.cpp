@@ -68,6 +68,10 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
         e.prior_dof = random.pick({e.prior_dof, e.prior_dof, 0.0, 0.5, 6.0, infinity});
         e.equal_groups = random.chance(0.5);
       }
+      if (e.scale == naive::Scale::GroupMean) e.any_mean = random.chance(0.5);
+      e.tau = random.pick({1.0, 0.1, 0.7, 3.0, 1e6});
+      e.shift = random.pick({0.0, -0.1, 0.25});
+      e.others = random.chance(0.5);
       e.renorm_spread.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
       e.renorm_spread.keep_mean = random.chance(0.2);
       e.entry = static_cast<naive::Entry>(random.below(3));

@@ -164,6 +164,10 @@ void vary_spread(Random& random, Spread& s) {
 }
 void vary_scale(Random&, gdpo::scale::None&) {}
 void vary_scale(Random&, gdpo::scale::NonzeroShare&) {}
+void vary_scale(Random& random, gdpo::scale::GroupMean& s) {
+  s.eps = random.pick({0.0, 1e-6, 0.3});
+  s.divide_by = random.pick({gdpo::scale::DivideBy::PositiveMeans, gdpo::scale::DivideBy::AnyMean});
+}
 void vary_scale(Random& random, gdpo::scale::StdDev& s) { vary_spread(random, s); }
 void vary_scale(Random& random, gdpo::scale::LeaveOneOutStd& s) { vary_spread(random, s); }
 void vary_scale(Random& random, gdpo::scale::ShrunkStd& s) {

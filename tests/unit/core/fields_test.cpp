@@ -271,6 +271,10 @@ TEST_CASE("settings: estimators", "[fields]") {
             {"eps_at", eps_at}});
   settings(scale::Mad{}, {{"eps", least_0}, {"eps_at", eps_at}, {"at_zero", "std | zero"}});
   settings(scale::Iqr{}, {{"eps", least_0}, {"eps_at", eps_at}, {"at_zero", "std | zero"}});
+  settings(scale::GroupMean{}, {{"eps", least_0}, {"divide_by", "positive_means | any_mean"}});
+  settings(baseline::LogMeanExp{}, {{"tau", "a finite number that is more than 0"}});
+  settings(baseline::ShiftedMean{}, {{"shift", finite}});
+  settings(baseline::BatchMean{}, {{"leave_one_out", flag}});
   settings(baseline::TrimmedMean{}, {{"fraction", "0 to below 0.5"}});
   settings(baseline::WinsorizedMean{}, {{"fraction", "0 to below 0.5"}});
   settings(renorm::batch(), {{"over", over_of_renorm},
