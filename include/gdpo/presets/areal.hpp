@@ -18,10 +18,10 @@ namespace areal {
 inline constexpr const char* version = "areal 1.0.4";
 
 // PPOActor._compute_advantages: the reward of a row, (R + reward_bias) reward_scaling within
-// +-reward_clip (update::shaping::Affine and Clip), is normalized by reward_norm in its group, stands
-// on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL. discount and
-// gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position has the mask of
-// the next token. For adv_norm set tokens.renorm = areal::adv_norm.
+// +-reward_clip (update::shaping::Affine and Clip), is normalized by reward_norm in its group,
+// stands on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL. discount
+// and gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position has the
+// mask of the next token. For adv_norm set tokens.renorm = areal::adv_norm.
 
 /// adv_norm with mean and std of the batch, for `tokens.renorm`: over the valid tokens, minus their
 /// mean, divided by their std + 1e-5.

@@ -90,8 +90,8 @@ constexpr auto outcome(Rows rows) {
 /// being at least 1e-8. With use_kl_in_reward set tokens.penalty: coef is kl_coef, kl.estimator
 /// kl_type.
 inline constexpr auto reinforce_plus_plus_outcome = detail::outcome(DrGrpo{});
-/// RawRewardAdvantageEstimator with normalize_advantages: the reward itself at every token, whitened
-/// as in `reinforce_plus_plus_outcome`. ReinforcePlusPlusAdvantageEstimator with
+/// RawRewardAdvantageEstimator with normalize_advantages: the reward itself at every token,
+/// whitened as in `reinforce_plus_plus_outcome`. ReinforcePlusPlusAdvantageEstimator with
 /// minus_baseline=False is the same.
 inline constexpr auto raw_reward_outcome = detail::outcome(RawReward{});
 

@@ -30,8 +30,8 @@ inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
     {},
     batch_norm};
 /// advantage_estimator="reinforce": discounted rewards to go in which masked positions are steps
-/// without reward, then `batch_norm`. For estimators that compare the rewards of rows first see `rloo_outcome` and what
-/// follows it.
+/// without reward, then `batch_norm`. For estimators that compare the rewards of rows first see
+/// `rloo_outcome` and what follows it.
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce{
     {1, Steps::RowRewardOnValid}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
 

@@ -173,8 +173,8 @@ inline constexpr auto ppo_advantage = [] {
   e.returns.steps = Steps::Row;
   return e;
 }();
-/// REINFORCEPLUSPLUSAdvantageFn: discounted rewards to go with gamma 1, in which every position is a
-/// step with its reward, then whitened over the valid tokens.
+/// REINFORCEPLUSPLUSAdvantageFn: discounted rewards to go with gamma 1, in which every position is
+/// a step with its reward, then whitened over the valid tokens.
 inline constexpr auto reinforce_plus_plus = [] {
   auto e = verl::reinforce_plus_plus;
   e.returns.steps = Steps::Row;
@@ -182,8 +182,8 @@ inline constexpr auto reinforce_plus_plus = [] {
 }();
 /// REMAXAdvantageFn: the reward to go minus the baseline of the row, as in verl.
 inline constexpr auto remax = verl::remax;
-/// RLOOAdvantageFn: the reward minus the mean of the others of its group, at every token. A group of
-/// one keeps its reward. The reward of a row is the sum of those of its tokens.
+/// RLOOAdvantageFn: the reward minus the mean of the others of its group, at every token. A group
+/// of one keeps its reward. The reward of a row is the sum of those of its tokens.
 inline constexpr auto rloo_outcome = [] {
   auto tokens = verl::reinforce_plus_plus;
   tokens.returns.gamma = 0, tokens.renorm = {};

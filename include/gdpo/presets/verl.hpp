@@ -93,8 +93,8 @@ inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
 
-/// adv_estimator=remax (compute_remax_outcome_advantage): the reward to go minus the baseline of the
-/// row, the reward of the greedy completion of its prompt, which is bound as `values`:
+/// adv_estimator=remax (compute_remax_outcome_advantage): the reward to go minus the baseline of
+/// the row, the reward of the greedy completion of its prompt, which is bound as `values`:
 /// gdpo::repeated(view). The returns are the reward to go.
 inline constexpr TokenAdvantage<returns::Gae, AnyKl> remax{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
