@@ -249,6 +249,12 @@ Inputs areal_tokens(const Case& recorded) {
   in.logp = rolled(token_array(recorded, "logprobs", in), in.width);
   for (const double m : rolled(token_array(recorded, "loss_mask", in), in.width))
     in.mask.push_back(m != 0);
+  if (in.values.empty()) return in;
+  // A row that fills the width has been cut off: the value of its last position is the bootstrap.
+  Inputs unused;
+  const auto attended = token_array(recorded, "attention_mask", unused);
+  for (std::size_t end = at(in.width); end <= in.size(); end += at(in.width))
+    in.bootstrap.push_back(attended[end - 1] != 0 ? in.values[end - 1] : 0);
   return in;
 }
 

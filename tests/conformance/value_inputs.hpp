@@ -29,6 +29,7 @@ struct Inputs {
   index_t rows = 0, width = 0;
   std::vector<double> rewards, values, logp, ref_logp, old_values, returns;
   std::vector<double> row_rewards, baselines;
+  std::vector<double> bootstrap;
   std::vector<double> of_rows;  // rewards of rows that stand for each of their tokens
   std::vector<unsigned char> mask;
   std::vector<index_t> lengths;  // positions of each row, if the record cuts rows
@@ -136,6 +137,7 @@ struct BoundTokens {
     batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
     if (!layout.offsets.empty()) batch.offsets = gdpo::view(layout.offsets);
     if (!of_rows.empty()) batch.rewards = gdpo::repeated(gdpo::view(of_rows));
+    if (!in.bootstrap.empty()) batch.bootstrap = gdpo::view(in.bootstrap);
     if (!baselines.empty()) batch.values = gdpo::repeated(gdpo::view(baselines));
   }
   BoundTokens(const BoundTokens&) = delete;

@@ -48,7 +48,8 @@ inline constexpr auto grpo_outcome = detail::outcome<returns::RewardToGo>(detail
 inline constexpr auto dr_grpo_outcome = detail::outcome<returns::RewardToGo>(DrGrpo{}, adv_norm);
 /// Neither reward_norm nor a critic: the reward itself.
 inline constexpr auto reinforce_outcome = detail::outcome<returns::RewardToGo>(RawReward{});
-/// No reward_norm, with a critic: GAE over the valid tokens.
+/// No reward_norm, with a critic: GAE over the valid tokens. AReaL takes a row that fills the width
+/// of the batch as cut off: its `bootstrap` is the value of its last position, the others have 0.
 inline constexpr auto gae_outcome = detail::outcome<returns::Gae>(RawReward{});
 
 /// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is
