@@ -79,6 +79,7 @@
 #include <gdpo/cuda/loss/device_loss.hpp>
 #include <gdpo/cuda/mismatch/device_mismatch.hpp>
 #include <gdpo/cuda/prepass/device_prepare.hpp>
+#include <gdpo/cuda/value/device_outcomes.hpp>
 #include <gdpo/cuda/value/device_returns.hpp>
 #include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/logits.hpp>

@@ -16,15 +16,16 @@
 ///                                   with "*" appended: times the ratio
 ///     prepass(name)                 "trl::token_truncate", "open_instruct::rho", ...
 ///     token_advantage(name)         "verl::gae", "openrlhf::reinforce", ...
+///     outcome_advantage(name)       "openrlhf::rloo", "slime::grpo", ...
 ///     value_loss(name)              "verl::value_loss", "slime::value_loss", ...
 ///     configured_loss(line)         a loss with its settings from one line of text
 ///     configured_estimator(line)    the same for an estimator
 ///
 /// Levels are the importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode,
 /// KL terms verl's kl_loss_type. `estimator_names()`, `loss_names()`, `prepass_names()`,
-/// `token_advantage_names()` and `value_loss_names()` list the names. presets/all.hpp
-/// (`presets::for_each_estimator` and its siblings) also has the trainer's option behind each name,
-/// and the version that it was checked against.
+/// `token_advantage_names()`, `outcome_advantage_names()` and `value_loss_names()` list the names.
+/// presets/all.hpp (`presets::for_each_estimator` and its siblings) also has the trainer's option
+/// behind each name, and the version that it was checked against.
 ///
 /// GRPO advantages and the DAPO loss of TRL, with one ratio per sequence:
 ///
@@ -245,6 +246,32 @@ inline const std::vector<std::string>& token_advantage_names() {
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline TokenAdvantage token_advantage(std::string_view name) {
   return detail::named("gdpo::runtime::token_advantage", "name", name, detail::token_advantages());
+}
+
+/// A variant of every estimator from rows to tokens that a name can stand for.
+using OutcomeAdvantage = decltype(presets::with_outcome_advantages(detail::OfValues{}));
+
+namespace detail {
+inline const Table<OutcomeAdvantage>& outcome_advantages() {
+  static const Table<OutcomeAdvantage> entries =
+      presets::with_outcome_advantages(TableOf<OutcomeAdvantage>{});
+  return entries;
+}
+}  // namespace detail
+
+/// The names of all estimators from rows to tokens, in the order of presets/all.hpp.
+inline const std::vector<std::string>& outcome_advantage_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::outcome_advantages());
+  return names;
+}
+
+/// The estimator from rows to tokens of that name, such as "openrlhf::rloo". The discount, the
+/// coefficient of the penalty and the bounds of the rewards are those of a run: set them in the
+/// value.
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline OutcomeAdvantage outcome_advantage(std::string_view name) {
+  return detail::named("gdpo::runtime::outcome_advantage", "name", name,
+                       detail::outcome_advantages());
 }
 
 /// The loss type of names whose surrogate is the clipped ratio: at a level, with KL term and
@@ -771,6 +798,11 @@ inline Prepass configured_prepass(std::string_view line) {
 /// The same for an estimator over tokens: "verl::gae gamma=0.99 lambda=0.95".
 inline TokenAdvantage configured_token_advantage(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_token_advantage", line, &token_advantage)
+      .value;
+}
+/// The same for an estimator from rows to tokens: "openrlhf::rloo gamma=0.99 coef=0.05".
+inline OutcomeAdvantage configured_outcome_advantage(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_outcome_advantage", line, &outcome_advantage)
       .value;
 }
 /// The same for a value loss: "verl::value_loss clip=0.2".

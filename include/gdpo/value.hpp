@@ -50,16 +50,18 @@
 ///
 ///     advantages_and_returns_into(exec, batch, estimator, advantages, returns, workspace)
 ///     advantages_and_returns_into(batch, estimator, advantages, returns)     on simd, own memory
+///     advantages_and_returns_into(exec, rewards, batch, estimator, ...)      from rewards of rows
 ///     estimator.renorm                  renorm::none(), or renorm::token_weighted_batch():
 ///                                       whitening
 ///     token_advantages_into             advantages of rows, with a KL penalty at each token
 ///     distillation_advantage            the estimator of on-policy distillation: teacher - sampled
+///     repeated(view)                    one number a row in place of an array of tokens
 ///     count(batch)                      what the loss is divided by, as for the policy loss
 ///     loss(exec, batch, n, gradient, workspace), loss(batch, n, gradient)
 ///     merge(result, result)             results of micro-batches or ranks
 ///
-/// estimator is a TokenAdvantage, loss a ValueLoss; n is the sum of count() over the step: "One
-/// step" in include/gdpo/loss/README.md.
+/// estimator is a TokenAdvantage, with rewards an OutcomeAdvantage; loss is a ValueLoss; n is the
+/// sum of count() over the step: "One step" in include/gdpo/loss/README.md.
 ///
 /// **Arrays.** "tokens" is (B, T), (prompts, completions, T), or packed (N) with offsets, of any
 /// strides; numbers are float, double or 16-bit floats.
@@ -93,5 +95,6 @@
 /// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of trainers.
 #include <gdpo/loss.hpp>
 #include <gdpo/value/advantages_and_returns.hpp>
+#include <gdpo/value/outcome_call.hpp>
 #include <gdpo/value/token_penalty.hpp>
 #include <gdpo/value/value_loss.hpp>

@@ -349,10 +349,9 @@ Setup nemo_rl_grpo(Params& params, const Case&) {
 }
 
 Setup nemo_rl_gdpo(Params& params, const Case&) {
-  const bool others = params.flag("use_leave_one_out_baseline");
-  if (!params.flag("normalize_rewards"))
-    throw Unsupported("parameter normalize_rewards = false is not mapped");
-  Setup setup{estimator(others ? "nemo_rl::gdpo" : "nemo_rl::gdpo_group_mean")};
+  const std::string mean = params.flag("use_leave_one_out_baseline") ? "" : "_group_mean",
+                    std = params.flag("normalize_rewards") ? "" : "_no_std";
+  Setup setup{estimator("nemo_rl::gdpo" + mean + std)};
   nemo_rl_settings(params, setup);
   weights(params, setup);
   Params norm = params.object("batch_norm");

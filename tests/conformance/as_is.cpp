@@ -47,6 +47,20 @@ std::string settings_of_fields(const Policy& policy) {
   return line;
 }
 
+// The settings of an estimator over tokens.
+template <class Tokens>
+std::string settings_of_tokens(const Tokens& e) {
+  std::string line = text("tokens", e.returns.steps, e.penalty.kl.input, e.penalty.kl.output);
+  if constexpr (std::decay_t<decltype(e.returns)>::reads_values) {
+    line += text("gae", e.returns.length_alpha > 0, gdpo::math::is_nan(e.returns.lambda_returns));
+  }
+  if (e.renorm.over != gdpo::RenormOver::None) {
+    line += text("whiten", e.renorm.ddof, e.renorm.eps, e.renorm.eps_at, e.renorm.count_eps,
+                 e.renorm.keep_mean);
+  }
+  return line;
+}
+
 }  // namespace
 
 std::string settings_of(const gdpo::runtime::Estimator& estimator) {
@@ -58,18 +72,13 @@ std::string settings_of(const gdpo::runtime::Loss& loss) {
          std::visit([](const auto& l) { return settings_of_fields(l); }, loss);
 }
 std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
+  return std::visit([](const auto& e) { return settings_of_tokens(e); }, estimator);
+}
+std::string settings_of(const gdpo::runtime::OutcomeAdvantage& estimator) {
   return std::visit(
       [](const auto& e) {
-        std::string line = text("tokens", e.returns.steps, e.penalty.kl.input, e.penalty.kl.output);
-        if constexpr (std::decay_t<decltype(e.returns)>::reads_values) {
-          line +=
-              text("gae", e.returns.length_alpha > 0, gdpo::math::is_nan(e.returns.lambda_returns));
-        }
-        if (e.renorm.over != gdpo::RenormOver::None) {
-          line += text("whiten", e.renorm.ddof, e.renorm.eps, e.renorm.eps_at, e.renorm.count_eps,
-                       e.renorm.keep_mean);
-        }
-        return line;
+        return product::describe(product::settings_of(e.rows)) + settings_of_tokens(e.tokens) +
+               text(e.placement);
       },
       estimator);
 }
@@ -112,6 +121,8 @@ std::vector<std::string> without_record(const Report& report) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::loss(preset.name)));
   });
   gdpo::presets::for_each_token_advantage(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_outcome_advantage(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_value_loss([&](const auto& preset) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));

@@ -45,6 +45,13 @@ class DeviceArrays {
   template <class T>
   static void copy(gdpo::TokenView<T>& tokens, std::deque<OnDevice<T>>& arrays) {
     if (!tokens) return;
+    if (tokens.shape().repeats()) {  // one number a row
+      const gdpo::index_t rows = tokens.shape().extent[0];
+      std::vector<T> numbers;
+      for (gdpo::index_t i = 0; i < rows; ++i) numbers.push_back(tokens.at(i, 0, 0));
+      tokens = gdpo::repeated(gdpo::view(arrays.emplace_back(numbers).data(), rows));
+      return;
+    }
     const TokensShape shape(tokens);
     std::vector<T> values(shape.size());
     for (gdpo::index_t i = 0; i < shape.rows; ++i) {

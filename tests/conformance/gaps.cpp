@@ -42,7 +42,6 @@ struct Gap {
 constexpr const char *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
                      *kWeightsOfPadding =
                          "the ratio of a row takes the sampler's weights of its padding in",
-                     *kGiven = "a baseline that is given",
                      *kTokenBaseline = "baselines of token positions";
 
 const std::vector<Gap>& gaps() {
@@ -95,19 +94,12 @@ const std::vector<Gap>& gaps() {
        {"compute_policy_loss_bypass_mode"},
        nan_loss,
        "a loss of NaN where no token is left, which is 0 here"},
-      {"verl", "advantage", {"compute_remax_outcome_advantage"}, every, kGiven},
       {"verl",
        "advantage",
        {"compute_optimal_token_baseline_advantage",
         "compute_multi_turn_optimal_token_baseline_advantage"},
        every,
        kTokenBaseline},
-
-      {"skyrl",
-       "advantage",
-       {"compute_gae_advantage_return"},
-       padded,
-       "returns that take padding and holes for steps"},
 
       {"trinity",
        "advantage",
@@ -131,12 +123,6 @@ const std::vector<Gap>& gaps() {
        "a mask by the entropy of a batch"},
       {"trinity",
        "advantage",
-       {"RLOOAdvantageFn", "REINFORCEPLUSPLUSAdvantageFn", "PPOAdvantageFn"},
-       every,
-       "a preset of its estimators over tokens"},
-      {"trinity", "advantage", {"REMAXAdvantageFn"}, every, kGiven},
-      {"trinity",
-       "advantage",
        {"JSDAdvantage"},
        every,
        "advantages from the log of a mixture of sampler and teacher"},
@@ -153,21 +139,6 @@ const std::vector<Gap>& gaps() {
        {"Normalization"},
        When(incomplete_group) && is("mean_level", {"group"}),
        "rows after the last whole group, divided by eps"},
-      {"areal",
-       "advantage",
-       {"PPOActor._compute_advantages"},
-       every,
-       "a preset of rewards of rows placed, penalized and normalized"},
-      {"openrlhf",
-       "advantage",
-       {"RemoteExperienceMaker.compute_advantages_and_returns"},
-       is("estimator", {"rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flash_reinforce"}),
-       "a preset of baselines of rows followed by returns of tokens"},
-      {"openrlhf",
-       "advantage",
-       {"RemoteExperienceMaker.compute_advantages_and_returns"},
-       [](const Case& c) { return !c.release.empty(); },
-       "the std of a group's rewards beside returns of tokens"},
 
       {"torchrl", "advantage", {"MCAdvantage"}, every, "advantages of the steps of a run"},
 

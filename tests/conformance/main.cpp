@@ -87,6 +87,7 @@ int run(const Options& options) {
   add_batch_corrections(registry);
   add_mismatch(registry);
   add_values(registry);
+  add_outcomes(registry);
   add_kl_estimates(registry);
   add_reductions(registry);
   add_constraints(registry);

@@ -50,6 +50,7 @@ void add_corrections(Registry& registry);
 void add_batch_corrections(Registry& registry);
 void add_mismatch(Registry& registry);
 void add_values(Registry& registry);
+void add_outcomes(Registry& registry);
 void add_kl_estimates(Registry& registry);
 void add_reductions(Registry& registry);
 void add_constraints(Registry& registry);

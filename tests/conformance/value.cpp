@@ -1,7 +1,5 @@
 #include "value.hpp"
 
-#include <algorithm>
-#include <gdpo/with/thread_pool.hpp>
 #include <string>
 
 #include "as_is.hpp"
@@ -9,6 +7,7 @@
 #include "loss.hpp"
 #include "params.hpp"
 #include "registry.hpp"
+#include "value_inputs.hpp"
 
 namespace conformance {
 namespace {
@@ -16,119 +15,13 @@ namespace {
 using gdpo::index_t;
 using gdpo::runtime::TokenAdvantage, gdpo::runtime::token_advantage;
 
-std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
-
-gdpo::ThreadPool& threads() {
-  static gdpo::ThreadPool pool(3);
-  return pool;
-}
-
-// The token arrays of a case, padded to (rows, width). An empty vector is an array that the record
-// does not have.
-struct Inputs {
-  index_t rows = 0, width = 0;
-  std::vector<double> rewards, values, logp, ref_logp, old_values, returns;
-  std::vector<double> row_rewards;
-  std::vector<unsigned char> mask;
-  std::vector<index_t> lengths;  // positions of each row, if the record cuts rows
-
-  std::size_t size() const { return at(rows * width); }
-};
-
-std::vector<double> token_array(const Case& recorded, const char* name, Inputs& in) {
-  if (!recorded.inputs.contains(name)) return {};
-  Array array = array_of(recorded.inputs.at(name));
-  if (array.shape.size() != 2) throw BadGolden(std::string(name) + " must be rows x T");
-  in.rows = static_cast<index_t>(array.shape[0]), in.width = static_cast<index_t>(array.shape[1]);
-  return array.data;
-}
-
-Inputs inputs_of(const Case& recorded) {
-  only(recorded.inputs, {"token_level_rewards", "values", "logp", "ref_logp", "kl", "rewards",
-                         "response_mask", "response_lengths", "group_ids", "vpreds", "returns"});
-  Inputs in;
-  in.rewards = token_array(recorded, "token_level_rewards", in);
-  in.returns = token_array(recorded, "returns", in);
-  // A value loss is given the new values as vpreds; its values are those of the rollout.
-  (recorded.kind == "loss" ? in.old_values : in.values) = token_array(recorded, "values", in);
-  if (recorded.kind == "loss") in.values = token_array(recorded, "vpreds", in);
-  in.logp = token_array(recorded, "logp", in);
-  in.ref_logp = token_array(recorded, "ref_logp", in);
-  const std::vector<double> mask = token_array(recorded, "response_mask", in);
-  for (const double m : mask) in.mask.push_back(m != 0);
-  if (mask.empty()) in.mask.assign(in.size(), 1);
-  if (recorded.inputs.contains("kl")) {  // the estimate itself: K1 of it and 0 gives it back
-    in.logp = token_array(recorded, "kl", in);
-    in.ref_logp.assign(in.size(), 0);
-  }
-  if (recorded.inputs.contains("rewards"))
-    in.row_rewards = array_of(recorded.inputs.at("rewards")).data;
-  if (recorded.inputs.contains("response_lengths")) {
-    for (const long long n : integers_of(recorded.inputs.at("response_lengths")))
-      in.lengths.push_back(static_cast<index_t>(n));
-  }
-  return in;
-}
-
-// Where the tokens of a layout stand in the padded arrays. Packed rows have the recorded lengths,
-// or else end at their last valid token.
-struct Layout {
-  std::vector<index_t> offsets;    // packed: rows + 1; padded: empty
-  std::vector<std::size_t> place;  // of each token
-
-  Layout(const Inputs& in, bool packed) {
-    if (packed) offsets.push_back(0);
-    for (index_t i = 0; i < in.rows; ++i) {
-      index_t length = in.width;
-      if (packed && !in.lengths.empty()) {
-        length = in.lengths[at(i)];
-      } else if (packed) {
-        while (length > 0 && in.mask[at(i * in.width + length - 1)] == 0) --length;
-      }
-      for (index_t t = 0; t < length; ++t) place.push_back(at(i * in.width + t));
-      if (packed) offsets.push_back(static_cast<index_t>(place.size()));
-    }
-  }
-  template <class S, class T>
-  std::vector<S> of(const std::vector<T>& padded) const {
-    std::vector<S> tokens;
-    for (std::size_t k = 0; k < place.size() && !padded.empty(); ++k)
-      tokens.push_back(static_cast<S>(padded[place[k]]));
-    return tokens;
-  }
-  template <class S>
-  std::vector<double> padded(const Inputs& in, const std::vector<S>& tokens) const {
-    std::vector<double> all(in.size(), 0.0);
-    for (std::size_t k = 0; k < place.size(); ++k) all[place[k]] = static_cast<double>(tokens[k]);
-    return all;
-  }
-  // A view of tokens of this layout; absent if there are none.
-  template <class View, class T>
-  View view(const Inputs& in, T& tokens) const {
-    if (tokens.empty() && !place.empty()) return {};
-    if (offsets.empty()) return gdpo::view(tokens.data(), in.rows, in.width);
-    return gdpo::view(tokens);
-  }
-};
-
 // --- returns and advantages
-
-struct TokenOutputs {
-  std::vector<double> advantages, returns;
-};
 
 template <class S>
 TokenOutputs run_returns_as(const Target& target, const TokenAdvantage& any, const Inputs& in,
                             const Layout& layout) {
-  const auto rewards = layout.of<S>(in.rewards), values = layout.of<S>(in.values),
-             logp = layout.of<S>(in.logp), ref_logp = layout.of<S>(in.ref_logp);
-  const auto mask = layout.of<unsigned char>(in.mask);
-  gdpo::ReturnBatch<S> batch;
-  const auto tokens = [&](const auto& x) { return layout.view<gdpo::TokenView<S>>(in, x); };
-  batch.rewards = tokens(rewards), batch.values = tokens(values);
-  batch.logp = tokens(logp), batch.ref_logp = tokens(ref_logp);
-  batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
-  if (!layout.offsets.empty()) batch.offsets = gdpo::view(layout.offsets);
+  const BoundTokens<S> bound(in, layout);
+  gdpo::ReturnBatch<S> batch = bound.batch;
   if (!in.row_rewards.empty()) batch.row_rewards = gdpo::view(in.row_rewards);
   std::vector<S> advantages(layout.place.size(), S(-77)), returns = advantages;
   if (target.exec == Exec::Device) {
@@ -157,12 +50,6 @@ TokenOutputs run_returns(const Target& target, const TokenAdvantage& estimator, 
   const Layout layout(in, packed);
   return target.single ? run_returns_as<float>(target, estimator, in, layout)
                        : run_returns_as<double>(target, estimator, in, layout);
-}
-
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) {
-    return gdpo::math::bits_of(x) == gdpo::math::bits_of(y);
-  });
 }
 
 // Sets members that belong to a run, in whatever estimator the name stands for.
@@ -198,18 +85,8 @@ gdpo::Renorm& whitening_of(TokenAdvantage& any) {
 void compare_returns(const Case& recorded, TokenAdvantage estimator, const Inputs& in,
                      Comparison& comparison) {
   comparison.runs(settings_of(estimator));
-  const TokenOutputs out = run_returns(recorded.target, estimator, in, true);
-  if (in.lengths.empty()) {
-    const TokenOutputs padded = run_returns(recorded.target, estimator, in, false);
-    comparison.law(same_bits(padded.advantages, out.advantages), "other advantages padded");
-    comparison.law(same_bits(padded.returns, out.returns), "other returns padded");
-  }
-  const auto compare = [&](const char* name, const std::vector<double>& values) {
-    if (recorded.expected.contains(name))
-      comparison.output(name, Array{{at(in.rows), at(in.width)}, values}, in.mask);
-  };
-  compare("advantages", out.advantages);
-  compare("returns", out.returns);
+  compare_tokens(recorded, in, comparison,
+                 [&](bool packed) { return run_returns(recorded.target, estimator, in, packed); });
 }
 
 // A handler that runs the estimator that `mapping` makes of the parameters.
@@ -252,27 +129,6 @@ TokenAdvantage nemo_rl_gae(Params& params) {
   return e;
 }
 
-TokenAdvantage openrlhf_returns(Params& params) {
-  const std::string kind = params.choice("estimator", {"gae", "reinforce"});
-  TokenAdvantage e = token_advantage("openrlhf::" + kind);
-  Discounts of;
-  of.gamma = params.number("gamma"), of.lambda = params.number("lambd");
-  of.set(e);
-  set_penalty(e, params.number("kl_coef"), "k1");  // the record has the estimates themselves
-  const gdpo::Bounds clip = params.interval("reward_clip_range");
-  std::visit([&](auto& of_tokens) { of_tokens.reward_clip = clip; }, e);
-  params.remark("reward_clip");
-  Params norm = params.object("batch_norm");
-  gdpo::Renorm& whitening = whitening_of(e);
-  norm.fixed("level", "valid tokens");
-  whitening.ddof = norm.integer("ddof"), whitening.eps = norm.number("var_clamp_min");
-  norm.remark("note");
-  norm.all_read();
-  if (params.flag("no_std_norm")) whitening.eps_at = gdpo::EpsAt::None;
-  params.without_effect({"n_samples_per_prompt", "group_norm_eps", "ddof"});
-  return e;
-}
-
 TokenAdvantage slime_gae(Params& params) {
   TokenAdvantage e = token_advantage("slime::ppo");
   Discounts of;
@@ -282,18 +138,64 @@ TokenAdvantage slime_gae(Params& params) {
   return e;
 }
 
-TokenAdvantage slime_returns(Params& params) {
-  const std::string kind = params.choice("advantage_estimator", {"ppo", "reinforce_plus_plus"});
-  TokenAdvantage e = token_advantage("slime::" + kind);
-  Discounts of;
-  of.gamma = params.number("gamma"), of.lambda = params.number("lambd");
-  of.set(e);
-  set_penalty(e, params.number("kl_coef"), params.choice("kl_loss_type", {"k1", "k2", "k3"}));
+// The rewards of rows of the record are those behind the normalization in groups: of an estimator
+// from rows to tokens its second half runs.
+void slime_returns(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const std::string kind =
+      params.choice("advantage_estimator",
+                    {"ppo", "reinforce_plus_plus", "grpo", "reinforce_plus_plus_baseline"});
+  const bool of_rows = kind == "grpo" || kind == "reinforce_plus_plus_baseline";
+  TokenAdvantage e = token_advantage(of_rows ? "slime::reinforce_plus_plus" : "slime::" + kind);
+  Inputs in = inputs_of(recorded);
+  if (of_rows) {
+    const auto outcome = gdpo::runtime::outcome_advantage("slime::" + kind);
+    comparison.runs(settings_of(outcome));
+    std::visit([&](const auto& from_rows) { e = from_rows.tokens; }, outcome);
+    in.of_rows.swap(in.row_rewards);
+    params.without_effect({"gamma", "lambd"});
+  } else {
+    Discounts of;
+    of.gamma = params.number("gamma"), of.lambda = params.number("lambd");
+    of.set(e);
+  }
+  const double coef = params.number("kl_coef");
+  set_penalty(e, kind == "grpo" ? 0 : coef, params.choice("kl_loss_type", {"k1", "k2", "k3"}));
   params.remark("whiten"), params.remark("padding");
   gdpo::Renorm whitening = gdpo::slime::whiten;
   whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
   if (params.flag("normalize_advantages")) whitening_of(e) = whitening;
+  params.all_read();
+  compare_returns(recorded, e, in, comparison);
+}
+
+// A handler for functions that take padding for steps: it is part of each row.
+Handler over_padding(std::function<TokenAdvantage(Params&)> mapping) {
+  return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    const TokenAdvantage estimator = mapping(params);
+    params.all_read();
+    Inputs in = inputs_of(recorded);
+    in.lengths.assign(at(in.rows), in.width);
+    compare_returns(recorded, estimator, in, comparison);
+  };
+}
+TokenAdvantage trinity_gae(Params& params) {
+  TokenAdvantage e = token_advantage("trinity::ppo");
+  Discounts of;
+  of.gamma = params.number("gamma"), of.lambda = params.number("lam");
+  of.set(e);
   return e;
+}
+TokenAdvantage trinity_reinforce(Params& params) {
+  TokenAdvantage e = token_advantage("trinity::reinforce_plus_plus");
+  Discounts of;
+  of.gamma = params.number("gamma");
+  of.set(e);
+  return e;
+}
+auto without_settings(const char* name) {
+  return [=](Params&) { return token_advantage(name); };
 }
 
 // --- advantages from a teacher
@@ -488,14 +390,20 @@ void add_values(Registry& registry) {
   add("verl", "compute_gae_advantage_return", verl_returns("verl::gae"));
   add("verl", "compute_reinforce_plus_plus_outcome_advantage",
       verl_returns("verl::reinforce_plus_plus"));
-  add("skyrl", "compute_gae_advantage_return", verl_returns("verl::gae"));
+  registry.add_loss("skyrl", "advantage", "compute_gae_advantage_return",
+                    over_padding(verl_returns("skyrl::gae")));
   add("skyrl", "compute_reinforce_plus_plus_outcome_advantage",
       verl_returns("verl::reinforce_plus_plus"));
   add("nemo_rl", "GeneralizedAdvantageEstimator.compute_advantage", nemo_rl_gae);
-  add("openrlhf", "RemoteExperienceMaker.compute_advantages_and_returns", openrlhf_returns);
   add("slime", "vanilla_gae", slime_gae);
   add("slime", "chunked_gae", slime_gae);
-  add("slime", "compute_advantages_and_returns", slime_returns);
+  registry.add_loss("slime", "advantage", "compute_advantages_and_returns", slime_returns);
+  registry.add_loss("trinity", "advantage", "PPOAdvantageFn", over_padding(trinity_gae));
+  registry.add_loss("trinity", "advantage", "REINFORCEPLUSPLUSAdvantageFn",
+                    over_padding(trinity_reinforce));
+  // The baselines of rows are the values of each of their tokens (BoundTokens).
+  add("verl", "compute_remax_outcome_advantage", without_settings("verl::remax"));
+  add("trinity", "REMAXAdvantageFn", without_settings("trinity::remax"));
   registry.add_loss("ms_swift", "advantage", "expand_advantage_to_per_token",
                     distillation("ms_swift::teacher", "teacher_kl_coef"));
   registry.add_loss("ms_swift", "advantage", "apply_rlsd_reweight", swift_rlsd);

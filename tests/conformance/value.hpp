@@ -13,6 +13,13 @@ template <class S>
 void returns_on_device(const gdpo::ReturnBatch<S>& batch,
                        const gdpo::runtime::TokenAdvantage& estimator, S* advantages, S* returns);
 
+// The same from the rewards of rows.
+template <class S>
+void outcomes_on_device(const gdpo::RewardBatch<double, gdpo::ById>& rewards,
+                        const gdpo::ReturnBatch<S>& batch,
+                        const gdpo::runtime::OutcomeAdvantage& estimator, S* advantages,
+                        S* returns);
+
 // The value loss on the device, with its gradient by the value of every token of the batch.
 template <class S>
 gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,

@@ -189,6 +189,18 @@ Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
   return {text(e.returns), text(e.returns.steps), penalty, text(e.renorm)};
 }
 
+// ---- estimators from rows to tokens ----
+
+/// The rows of no preset have a second normalization or sum their rewards behind the first one.
+template <class Rows, class Tokens>
+Row cells(const gdpo::OutcomeAdvantage<Rows, Tokens>& e) {
+  const Row of_rows = cells(e.rows), of_tokens = cells(e.tokens);
+  const bool last = e.placement == gdpo::Placement::LastStep;
+  Row row{of_rows[1], of_rows[2], last ? "last step" : "every token"};
+  row.insert(row.end(), of_tokens.begin(), of_tokens.end());
+  return row;
+}
+
 // ---- losses ----
 
 std::string text(const gdpo::map::None&) { return ""; }
@@ -548,6 +560,7 @@ int main() {
   const auto losses = [](const auto& f) { presets::for_each_loss(f); };
   const auto prepasses = [](const auto& f) { presets::for_each_prepass(f); };
   const auto token_advantages = [](const auto& f) { presets::for_each_token_advantage(f); };
+  const auto outcome_advantages = [](const auto& f) { presets::for_each_outcome_advantage(f); };
   const auto value_losses = [](const auto& f) { presets::for_each_value_loss(f); };
   const auto aggregates = [](const auto& f) { presets::for_each_aggregate(f); };
 
@@ -558,6 +571,7 @@ int main() {
     losses(version);
     prepasses(version);
     token_advantages(version);
+    outcome_advantages(version);
     value_losses(version);
   });
   preset_table("estimators", "estimator",
@@ -569,6 +583,10 @@ int main() {
   });
   preset_table("token_advantages", "estimator",
                {"computes", "steps", "KL in the reward", "second normalization"}, token_advantages);
+  preset_table("outcome_advantages", "estimator",
+               {"minus", "divided by", "placed at", "computes", "steps", "KL in the reward",
+                "normalization of tokens"},
+               outcome_advantages);
   preset_table("value_losses", "value loss", {"factor", "clip", "divided by"}, value_losses);
   preset_table("losses", "loss", {"ratio", "clip", "KL beta", "divided by"}, losses);
   table("aggregates", {"`loss_agg_mode`", "divided by"}, [&] {  // their names are verl's options

@@ -122,6 +122,8 @@ using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNorma
 using Rloo = GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize>;
 /// MaxRL (arXiv 2602.02710): the weighted sum minus its mean in the group, divided by that mean.
 using MaxRl = GroupAdvantage<baseline::Mean, scale::GroupMean, combine::SumThenNormalize>;
+/// No comparison: the weighted sum of the rewards itself, also in a group of one.
+using RawReward = GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize>;
 /// GDPO whose stds are shrunk towards the batch's, reward by reward: for groups of a few
 /// completions, where a group's own std is a coin flip (advantage/shrunk_std.hpp).
 using ShrunkGdpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd>;

@@ -104,12 +104,24 @@ constexpr auto with_token_advantages(const F& f) {
   return detail::with_all(f, detail::own_token_advantages, verl::token_advantages,
                           openrlhf::token_advantages, nemo_rl::token_advantages,
                           slime::token_advantages, ms_swift::token_advantages,
-                          trinity::token_advantages);
+                          trinity::token_advantages, skyrl::token_advantages);
 }
 /// Calls f(preset) for each of them.
 template <class F>
 constexpr void for_each_token_advantage(const F& f) {
   with_token_advantages([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of estimators from rows to tokens.
+template <class F>
+constexpr auto with_outcome_advantages(const F& f) {
+  return detail::with_all(f, openrlhf::outcome_advantages, nemo_rl::outcome_advantages,
+                          slime::outcome_advantages, trinity::outcome_advantages,
+                          areal::outcome_advantages);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_outcome_advantage(const F& f) {
+  with_outcome_advantages([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset...) with the whole list of value losses.
 template <class F>

@@ -5,6 +5,7 @@
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/value/outcome_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -59,6 +60,35 @@ inline constexpr auto leave_one_out_norm = detail::normalization(
 /// one keeps its reward.
 inline constexpr Rloo leave_one_out_mean_norm =
     detail::normalization(baseline::LeaveOneOut{}, scale::None{}, Singleton::Raw);
+
+// PPOActor._compute_advantages: the reward of a row, (R + reward_bias) reward_scaling within
+// +-reward_clip (update::shaping::Affine and Clip), is normalized by reward_norm in its group,
+// stands on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL. discount
+// and gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position has the
+// mask of the next token. For adv_norm set tokens.renorm = areal::adv_norm.
+
+/// adv_norm with mean and std of the batch, for `tokens.renorm`: over the valid tokens, minus their
+/// mean, divided by their std + 1e-5.
+inline constexpr Renorm adv_norm = renorm::token_weighted_batch(1, 1e-5, EpsAt::Std);
+namespace detail {
+template <class Returns, class Rows>
+constexpr auto outcome(const Rows& rows, const Renorm& renorm = {}) {
+  using Tokens = TokenAdvantage<Returns, AnyKl>;
+  return OutcomeAdvantage<Rows, Tokens>{
+      rows, Tokens{{}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, renorm}};
+}
+}  // namespace detail
+/// reward_norm with mean and std of the group, and no critic: centered in the group, divided by its
+/// std + 1e-5.
+inline constexpr auto grpo_outcome = detail::outcome<returns::RewardToGo>(group_norm);
+/// reward_norm with the mean of the group alone, no critic, and adv_norm: the reward minus the mean
+/// of its group, whitened by `adv_norm`.
+inline constexpr auto dr_grpo_outcome = detail::outcome<returns::RewardToGo>(group_mean_norm, adv_norm);
+/// Neither reward_norm nor a critic: the reward itself.
+inline constexpr auto reinforce_outcome = detail::outcome<returns::RewardToGo>(RawReward{});
+/// No reward_norm, with a critic: GAE over the valid tokens. AReaL takes a row that fills the width
+/// of the batch as cut off: its `bootstrap` is the value of its last position, the others have 0.
+inline constexpr auto gae_outcome = detail::outcome<returns::Gae>(RawReward{});
 
 /// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is
 /// surrogate.dual), mean over the tokens that are valid before rejection_sampling. KL penalties are
@@ -158,6 +188,14 @@ inline constexpr auto estimators = [](const auto& f) {
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"areal::ppo", ppo_loss, "ppo_actor_loss_fn", version},
            Preset{"areal::sapo", sapo_loss, "sapo_loss_fn", version});
+};
+/// The estimators from rows to tokens by name.
+inline constexpr auto outcome_advantages = [](const auto& f) {
+  return f(Preset{"areal::grpo", grpo_outcome, "reward_norm of the group", version},
+           Preset{"areal::dr_grpo", dr_grpo_outcome,
+                  "reward_norm of the group, std_level=null, adv_norm of the batch", version},
+           Preset{"areal::reinforce", reinforce_outcome, "reward_norm=null", version},
+           Preset{"areal::gae", gae_outcome, "reward_norm=null, a critic", version});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {

@@ -6,7 +6,7 @@
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
-#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/outcome_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -53,6 +53,15 @@ inline constexpr auto gdpo = detail::scaled<detail::LeaveOneOut<combine::Normali
 /// GDPOAdvantageEstimator with use_leave_one_out_baseline=False.
 inline constexpr Gdpo gdpo_group_mean = detail::scaled<Gdpo>();
 
+/// GDPOAdvantageEstimator with normalize_rewards=False: each reward minus the mean of the others,
+/// then over the rows of the batch.
+inline constexpr auto gdpo_no_std = detail::conventions(
+    GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::NormalizeThenSum>{});
+/// GDPOAdvantageEstimator with both options off: each reward minus the mean of the group, then over
+/// the rows of the batch.
+inline constexpr auto gdpo_group_mean_no_std =
+    detail::conventions(GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum>{});
+
 /// GeneralizedAdvantageEstimator: GAE over the valid tokens with gae_lambda 0.95, then whitened
 /// over them. The penalty is K3 with its input clamped to +-20 and its value to +-10.
 inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
@@ -65,6 +74,26 @@ inline constexpr auto vapo = [] {
   e.returns.length_alpha = 0.05;
   return e;
 }();
+
+namespace detail {
+template <class Rows>
+constexpr auto outcome(Rows rows) {
+  using Tokens = TokenAdvantage<returns::RewardToGo, AnyKl>;
+  constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
+  return OutcomeAdvantage<Rows, Tokens>{
+      conventions(rows), Tokens{{0}, {0, {0, Against::Ref, {-20, 20}, {-10, 10}}}, {}, batch_norm},
+      Placement::EveryToken};
+}
+}  // namespace detail
+/// ReinforcePlusPlusAdvantageEstimator with minus_baseline, the default: the reward minus the mean
+/// of its group at every token, then whitened over the tokens by their population std, the variance
+/// being at least 1e-8. With use_kl_in_reward set tokens.penalty: coef is kl_coef, kl.estimator
+/// kl_type.
+inline constexpr auto reinforce_plus_plus_outcome = detail::outcome(DrGrpo{});
+/// RawRewardAdvantageEstimator with normalize_advantages: the reward itself at every token,
+/// whitened as in `reinforce_plus_plus_outcome`. ReinforcePlusPlusAdvantageEstimator with
+/// minus_baseline=False is the same.
+inline constexpr auto raw_reward_outcome = detail::outcome(RawReward{});
 
 /// MseValueLossFn: half the squared error, a mean over the tokens of the step. Set clip =
 /// cliprange, whose default is none.
@@ -140,7 +169,12 @@ inline constexpr auto estimators = [](const auto& f) {
                   version},
            Preset{"nemo_rl::gdpo", gdpo, "GDPOAdvantageEstimator", version},
            Preset{"nemo_rl::gdpo_group_mean", gdpo_group_mean,
-                  "GDPOAdvantageEstimator use_leave_one_out_baseline=False", version});
+                  "GDPOAdvantageEstimator use_leave_one_out_baseline=False", version},
+           Preset{"nemo_rl::gdpo_no_std", gdpo_no_std,
+                  "GDPOAdvantageEstimator normalize_rewards=False", version},
+           Preset{"nemo_rl::gdpo_group_mean_no_std", gdpo_group_mean_no_std,
+                  "GDPOAdvantageEstimator use_leave_one_out_baseline=False normalize_rewards=False",
+                  version});
 };
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
@@ -148,6 +182,13 @@ inline constexpr auto token_advantages = [](const auto& f) {
            Preset{"nemo_rl::vapo", vapo,
                   "GeneralizedAdvantageEstimator gae_lambda_value=1 length_adaptive_alpha=0.05",
                   version});
+};
+/// The estimators from rows to tokens by name.
+inline constexpr auto outcome_advantages = [](const auto& f) {
+  return f(
+      Preset{"nemo_rl::reinforce_plus_plus", reinforce_plus_plus_outcome,
+             "ReinforcePlusPlusAdvantageEstimator", version},
+      Preset{"nemo_rl::raw_reward", raw_reward_outcome, "RawRewardAdvantageEstimator", version});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {

@@ -5,7 +5,7 @@
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
-#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/outcome_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -22,14 +22,68 @@ inline constexpr const char* release = "openrlhf 0.11.2";
 
 /// Normalization over the valid tokens of the batch: the population variance, at least 1e-8.
 inline constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
-/// advantage_estimator="gae": GAE over the valid tokens with lambd 1, then `batch_norm`.
+/// advantage_estimator="gae": GAE with lambd 1, then `batch_norm`. Masked positions are steps
+/// without reward, over which discounts pass, and whose values OpenRLHF sets to 0: bind them so.
 inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
-    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
-/// advantage_estimator="reinforce": discounted rewards to go over the valid tokens, then
-/// `batch_norm`. With "reinforce_baseline" the rewards of rows have the mean of their group
-/// subtracted first (gdpo::DrGrpo).
+    {1, 1, same_lambda, 0, Steps::RowRewardOnValid},
+    {0, {0, Against::Ref, {}, {}, KlEstimator::K1}},
+    {},
+    batch_norm};
+/// advantage_estimator="reinforce": discounted rewards to go in which masked positions are steps
+/// without reward, then `batch_norm`. For estimators that compare the rewards of rows first see
+/// `rloo_outcome` and what follows it.
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce{
-    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
+    {1, Steps::RowRewardOnValid}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
+
+namespace detail {
+// The estimator `rows`, whose advantages stand on the last tokens and are summed up from the right.
+template <class Rows, class Tokens>
+constexpr auto outcome(Rows rows, const Tokens& tokens) {
+  rows.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  return OutcomeAdvantage<Rows, Tokens>{rows, tokens};
+}
+// The same without a normalization over tokens.
+template <class Rows>
+constexpr auto outcome(const Rows& rows) {
+  auto tokens = reinforce;
+  tokens.renorm = {};
+  return outcome(rows, tokens);
+}
+constexpr Rloo rloo_rows() {
+  Rloo e{};
+  e.singleton = Singleton::Nan;
+  return e;
+}
+constexpr Grpo group_norm_rows() {
+  Grpo e{};
+  e.scale.eps = 1e-9;
+  e.singleton = Singleton::Nan;
+  return e;
+}
+}  // namespace detail
+
+// From rewards of rows: the baseline of their group, then reward_clip_range (tokens.reward_clip),
+// then the last token. init_kl_coef is tokens.penalty.coef: it is not divided by a std. The
+// overlong penalty is update::shaping::SoftOverlong, applied to the rewards first.
+
+/// advantage_estimator="rloo": the reward minus the mean of the others of its group. A group of one
+/// gets NaN, as OpenRLHF gives it.
+inline constexpr auto rloo_outcome = detail::outcome(detail::rloo_rows());
+/// advantage_estimator="reinforce_baseline": the reward minus the mean of its group; the tokens
+/// have `batch_norm`.
+inline constexpr auto reinforce_baseline_outcome = detail::outcome(DrGrpo{}, reinforce);
+/// advantage_estimator="group_norm": centered in the group, divided by its std + 1e-9. A group of
+/// one gets NaN, as OpenRLHF gives it.
+inline constexpr auto group_norm_outcome = detail::outcome(detail::group_norm_rows());
+/// advantage_estimator="dr_grpo": the reward minus the mean of its group.
+inline constexpr auto dr_grpo_outcome = detail::outcome(DrGrpo{});
+/// advantage_estimator="flash_reinforce": the reward minus the mean of the whole batch.
+inline constexpr auto flash_reinforce_outcome =
+    detail::outcome(GroupAdvantage<baseline::BatchMean, scale::None, combine::SumThenNormalize>{});
+/// advantage_estimator="reinforce": the reward itself, with the tokens of `reinforce`.
+inline constexpr auto reinforce_outcome = detail::outcome(RawReward{}, reinforce);
+/// advantage_estimator="gae": the reward itself, with the tokens of `gae`.
+inline constexpr auto gae_outcome = detail::outcome(RawReward{}, gae);
 
 /// PolicyLoss with policy_loss_type="ppo" and token_level_loss: the log ratio clamped to +-20, clip
 /// 0.2 (clip_eps_low, clip_eps_high), no dual clip (dual_clip is surrogate.dual), mean over tokens.
@@ -94,6 +148,19 @@ inline constexpr prepass::MaskedImportance seq_mask_tv =
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"openrlhf::gae", gae, "advantage_estimator=gae", version},
            Preset{"openrlhf::reinforce", reinforce, "advantage_estimator=reinforce", version});
+};
+/// The estimators from rows to tokens by name.
+inline constexpr auto outcome_advantages = [](const auto& f) {
+  return f(
+      Preset{"openrlhf::rloo", rloo_outcome, "advantage_estimator=rloo", release},
+      Preset{"openrlhf::reinforce_baseline", reinforce_baseline_outcome,
+             "advantage_estimator=reinforce_baseline", release},
+      Preset{"openrlhf::flash_reinforce", flash_reinforce_outcome,
+             "advantage_estimator=flash_reinforce", release},
+      Preset{"openrlhf::reinforce", reinforce_outcome, "advantage_estimator=reinforce", release},
+      Preset{"openrlhf::gae", gae_outcome, "advantage_estimator=gae", release},
+      Preset{"openrlhf::group_norm", group_norm_outcome, "advantage_estimator=group_norm", release},
+      Preset{"openrlhf::dr_grpo", dr_grpo_outcome, "advantage_estimator=dr_grpo", release});
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {

@@ -6,6 +6,7 @@
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of SkyRL, ppo_utils.py, chosen by policy_loss_type.
@@ -156,6 +157,19 @@ inline constexpr prepass::Gate geometric_mask = presets::gate(
 inline constexpr prepass::Gate product_mask =
     presets::gate(prepass::Estimator::Ratio, prepass::Statistic::SequenceSum, 0.5, 2, Reach::Mask);
 
+/// advantage_estimator="gae" (compute_gae_advantage_return): GAE with lambda 1 in which every
+/// position is a step, masked ones too, with its reward and its value; then whitened over the valid
+/// tokens.
+inline constexpr auto gae = [] {
+  auto e = verl::gae;
+  e.returns.steps = Steps::Row, e.renorm.count_eps = 0;
+  return e;
+}();
+
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(Preset{"skyrl::gae", gae, "advantage_estimator=gae", version});
+};
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"skyrl::grpo", grpo, "advantage_estimator=grpo", version},

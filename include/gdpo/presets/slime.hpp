@@ -5,7 +5,7 @@
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
-#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/outcome_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -51,6 +51,21 @@ inline constexpr TokenAdvantage<returns::Gae, AnyKl> ppo{
 /// the response is a step, and only valid ones carry reward.
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
     {1, Steps::RowRewardOnValid}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
+
+namespace detail {
+template <class Rows>
+constexpr auto outcome(const Rows& rows) {
+  auto tokens = reinforce_plus_plus;
+  tokens.returns = {0};
+  return OutcomeAdvantage<Rows, decltype(tokens)>{rows, tokens, Placement::EveryToken};
+}
+}  // namespace detail
+/// advantage_estimator="grpo" or "gspo": the advantage of `grpo` at every token. There is no
+/// penalty, whatever kl_coef is.
+inline constexpr auto grpo_outcome = detail::outcome(grpo);
+/// advantage_estimator="reinforce_plus_plus_baseline": the advantage of `grpo_no_std` at every
+/// token, less its penalty. With normalize_advantages set tokens.renorm = slime::whiten.
+inline constexpr auto reinforce_plus_plus_baseline_outcome = detail::outcome(grpo_no_std);
 
 /// policy_loss_function with advantage_estimator="cispo": the detached ratio between 1 - eps_clip
 /// and 1 + eps_clip_high, 0.2 both. The mean over the rows of the step of their token means: set
@@ -99,6 +114,12 @@ inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"slime::ppo", ppo, "advantage_estimator=ppo", version},
            Preset{"slime::reinforce_plus_plus", reinforce_plus_plus,
                   "advantage_estimator=reinforce_plus_plus", version});
+};
+/// The estimators from rows to tokens by name.
+inline constexpr auto outcome_advantages = [](const auto& f) {
+  return f(Preset{"slime::grpo", grpo_outcome, "advantage_estimator=grpo", version},
+           Preset{"slime::reinforce_plus_plus_baseline", reinforce_plus_plus_baseline_outcome,
+                  "advantage_estimator=reinforce_plus_plus_baseline", version});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {

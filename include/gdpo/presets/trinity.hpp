@@ -5,7 +5,8 @@
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
-#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/presets/verl.hpp>
+#include <gdpo/value/outcome_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of Trinity-RFT, algorithm/policy_loss_fn, the terms of its KL loss, kl_fn, and its
@@ -165,6 +166,29 @@ inline constexpr prepass::Gate mask_clip = [] {
   return pass;
 }();
 
+/// PPOAdvantageFn: GAE with gamma 1 and lam 1 in which every position is a step, masked ones too,
+/// with its reward and its value; then whitened over the valid tokens.
+inline constexpr auto ppo_advantage = [] {
+  auto e = verl::gae;
+  e.returns.steps = Steps::Row;
+  return e;
+}();
+/// REINFORCEPLUSPLUSAdvantageFn: discounted rewards to go with gamma 1, in which every position is
+/// a step with its reward, then whitened over the valid tokens.
+inline constexpr auto reinforce_plus_plus = [] {
+  auto e = verl::reinforce_plus_plus;
+  e.returns.steps = Steps::Row;
+  return e;
+}();
+/// REMAXAdvantageFn: the reward to go minus the baseline of the row, as in verl.
+inline constexpr auto remax = verl::remax;
+/// RLOOAdvantageFn: the reward minus the mean of the others of its group, at every token. A group
+/// of one keeps its reward. The reward of a row is the sum of those of its tokens.
+inline constexpr auto rloo_outcome = [] {
+  auto tokens = verl::reinforce_plus_plus;
+  tokens.returns.gamma = 0, tokens.renorm = {};
+  return OutcomeAdvantage<Rloo, decltype(tokens)>{verl::rloo, tokens, Placement::EveryToken};
+}();
 /// OnPolicyDistillAdvantage: the teacher's log ratio times kl_coef, 1, and no reward.
 inline constexpr auto on_policy_distill = distillation_advantage;
 
@@ -200,7 +224,15 @@ inline constexpr auto losses = [](const auto& f) {
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(
-      Preset{"trinity::on_policy_distill", on_policy_distill, "OnPolicyDistillAdvantage", version});
+      Preset{"trinity::on_policy_distill", on_policy_distill, "OnPolicyDistillAdvantage", version},
+      Preset{"trinity::ppo", ppo_advantage, "PPOAdvantageFn", version},
+      Preset{"trinity::reinforce_plus_plus", reinforce_plus_plus, "REINFORCEPLUSPLUSAdvantageFn",
+             version},
+      Preset{"trinity::remax", remax, "REMAXAdvantageFn", version});
+};
+/// The estimators from rows to tokens by name.
+inline constexpr auto outcome_advantages = [](const auto& f) {
+  return f(Preset{"trinity::rloo", rloo_outcome, "RLOOAdvantageFn", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

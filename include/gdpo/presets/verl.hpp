@@ -93,6 +93,12 @@ inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
 
+/// adv_estimator=remax (compute_remax_outcome_advantage): the reward to go minus the baseline of
+/// the row, the reward of the greedy completion of its prompt, which is bound as `values`:
+/// gdpo::repeated(view). The returns are the reward to go.
+inline constexpr TokenAdvantage<returns::Gae, AnyKl> remax{
+    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
+
 // The aggregates of loss_agg_mode. Without a global batch they divide by the counts of the
 // micro-batch. With one, set over = Over::Given, Normalizer::given = the summed batch_num_tokens or
 // global_batch_size, and scale = dp_size.
@@ -324,7 +330,8 @@ inline constexpr DistillationLoss forward_kl_topk_loss{0, Rest::Drop, 1, -10, {0
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"verl::gae", gae, "adv_estimator=gae", version},
            Preset{"verl::reinforce_plus_plus", reinforce_plus_plus,
-                  "adv_estimator=reinforce_plus_plus", version});
+                  "adv_estimator=reinforce_plus_plus", version},
+           Preset{"verl::remax", remax, "adv_estimator=remax", version});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {

@@ -6,12 +6,21 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded); rank 0: no array.
+/// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded). Rank 0: no array, or
+/// one number a row (Repeated), whose extents are (rows, 1).
 struct TokenShape {
   int rank = 0;
   index_t extent[3] = {}, stride[3] = {};
 
   TokenShape() = default;
+  /// One number a row, for each of its tokens.
+  static TokenShape repeated(index_t rows, index_t stride) {
+    TokenShape shape;
+    shape.extent[0] = rows, shape.extent[1] = 1, shape.stride[0] = stride;
+    return shape;
+  }
+  /// Whether each row has one number.
+  bool repeats() const { return rank == 0 && extent[1] == 1; }
   template <class T, int Rank>
   TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
     for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
@@ -21,12 +30,28 @@ struct TokenShape {
   /// Offset of the first token of row `row`, in elements. In a packed array that is token `begin`.
   GDPO_INLINE index_t first(index_t row, index_t begin) const {
     return rank == 1   ? begin * stride[0]
-           : rank == 2 ? row * stride[0]
+           : rank != 3 ? row * stride[0]
                        : row / extent[1] * stride[0] + row % extent[1] * stride[1];
   }
 };
 
 }  // namespace detail
+
+/// One number a row, which stands for each token of that row, padded or packed.
+template <class T>
+struct Repeated {
+  View<T, 1> rows;  ///< (B) The numbers.
+};
+
+/// The numbers of rows, each for all tokens of its row, in place of an array of tokens.
+///
+///     batch.values = gdpo::repeated(gdpo::view(baselines));  // (B), one for each row
+///
+/// A ReturnBatch takes it for every array of tokens; other batches refuse it.
+template <class T>
+Repeated<T> repeated(View<T, 1> rows) {
+  return {rows};
+}
 
 /// An input array with one number per token, of any storage type, read as S.
 ///
@@ -52,10 +77,17 @@ class TokenView {
         !std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
         "segments are integers (int32 or int64)");
   }
+  /// From one number a row. It is not explicit, as the other is not.
+  template <class T>
+  TokenView(const Repeated<T>& v) : TokenView(v.rows) {
+    shape_ = v.rows.data || v.rows.extent[0] == 0
+                 ? detail::TokenShape::repeated(v.rows.extent[0], v.rows.stride[0])
+                 : detail::TokenShape{};
+  }
 
   /// Whether there is an array with elements.
   explicit operator bool() const { return data_ != nullptr; }
-  /// 1 for packed tokens, 2 or 3 for padded ones, 0 for no array.
+  /// 1 for packed tokens, 2 or 3 for padded ones, 0 for no array and for one number a row.
   int rank() const { return shape_.rank; }
   /// Extent of an axis, 0 to rank() - 1; the last one is tokens.
   index_t extent(int axis) const { return shape_.extent[axis]; }

@@ -13,8 +13,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// Shapes are those of a TokenBatch: token arrays are padded, (B, T) or (prompts, completions, T),
 /// or packed, (tokens) with `offsets`; all of them and both outputs have one shape, with any
-/// strides. Columns have one number a row. The members are views, and the arrays must outlive the
-/// calls.
+/// strides. Columns have one number a row; gdpo::repeated makes an array of tokens of one. The
+/// members are views, and the arrays must outlive the calls.
 ///
 /// S is the type that numbers are read as and that the outputs have: float, also for arrays of
 /// 16-bit floats, or double. All arithmetic is in double.

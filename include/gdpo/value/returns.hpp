@@ -14,14 +14,15 @@ namespace gdpo {
 enum class Steps {
   /// The valid positions are the steps, and the row's reward stands on the last of them. Several
   /// turns with the output of tools between them are one episode: the last token of a turn is
-  /// followed by the first token of the next one. verl, NeMo-RL, OpenRLHF.
+  /// followed by the first token of the next one. verl, NeMo-RL.
   Valid,
   /// Every position is a step with its reward and its penalty, and the row's reward stands on the
-  /// last position. The arrays are read at masked positions, which must hold numbers. slime, ppo.
+  /// last position. The arrays are read at masked positions, which must hold numbers. slime, ppo;
+  /// Trinity-RFT; SkyRL, gae.
   Row,
   /// Every position is a step, but only valid ones carry a reward and a penalty, and the row's
   /// reward stands on the last valid one. A policy that reads values reads them at masked
-  /// positions. slime, reinforce++.
+  /// positions. slime, reinforce++; OpenRLHF.
   RowRewardOnValid,
   /// Each run of valid positions is an episode of its own: nothing is carried over a masked
   /// position. The row's reward and its bootstrap belong to the last run. SkyRL.

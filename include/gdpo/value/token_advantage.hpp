@@ -59,9 +59,8 @@ struct TokenAdvantage {
 ///
 /// Bind the teacher's log-probs as ReturnBatch::ref_logp and the sampler's as ReturnBatch::logp.
 /// `rewards` are advantages that come from elsewhere, such as those of the rows, at each of their
-/// tokens; a view with stride 0 repeats the one of a row. Without `rewards` the teacher is the only
-/// signal. returns.gamma above 0 gives a token also what the teacher thinks of the tokens that
-/// follow it, discounted.
+/// tokens: gdpo::repeated(view). Without `rewards` the teacher is the only signal. returns.gamma
+/// above 0 gives a token also what the teacher thinks of the tokens that follow it, discounted.
 ///
 /// Thinking Machines, "On-Policy Distillation" (2025); Trinity-RFT OnPolicyDistillAdvantage, whose
 /// kl_coef is coef; ms-swift expand_advantage_to_per_token, teacher_kl_coef; TRL IWOPDTrainer, with

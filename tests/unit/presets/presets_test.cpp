@@ -52,6 +52,8 @@ TEST_CASE("names at run time are those of the list, each once", "[presets][runti
   CHECK(names_of([](const auto& f) { presets::for_each_prepass(f); }) == runtime::prepass_names());
   CHECK(names_of([](const auto& f) { presets::for_each_token_advantage(f); }) ==
         runtime::token_advantage_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_outcome_advantage(f); }) ==
+        runtime::outcome_advantage_names());
   CHECK(names_of([](const auto& f) { presets::for_each_value_loss(f); }) ==
         runtime::value_loss_names());
   CHECK(names_of([](const auto& f) { presets::for_each_aggregate(f); }).size() == 5);
@@ -84,6 +86,21 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     CHECK(e->penalty.kl.estimator == preset.value.penalty.kl.estimator);
     CHECK(gdpo::math::is_inf(e->reward_clip.hi));
   });
+  static_assert(has_each_type_once<runtime::OutcomeAdvantage>);
+  presets::for_each_outcome_advantage([](const auto& preset) {
+    INFO(preset.name);
+    const runtime::OutcomeAdvantage by_name = runtime::outcome_advantage(preset.name);
+    const auto* const e = std::get_if<std::decay_t<decltype(preset.value)>>(&by_name);
+    REQUIRE(e);
+    CHECK(product::describe(product::settings_of(e->rows)) ==
+          product::describe(product::settings_of(preset.value.rows)));
+    CHECK(e->tokens.returns.gamma == preset.value.tokens.returns.gamma);
+    CHECK(e->placement == preset.value.placement);
+    // At every token the row's advantage is the whole of it; the rest belongs to a run.
+    CHECK((e->placement == gdpo::Placement::EveryToken) == (e->tokens.returns.gamma == 0));
+    CHECK(e->tokens.penalty.coef == 0);
+    CHECK(gdpo::math::is_inf(e->tokens.reward_clip.hi));
+  });
   presets::for_each_value_loss([](const auto& preset) {
     INFO(preset.name);
     const runtime::ValueLoss loss = runtime::value_loss(preset.name);
@@ -102,6 +119,8 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
   CHECK(gdpo::nemo_rl::vapo.returns.length_alpha == 0.05);
   CHECK(gdpo::nemo_rl::gae.penalty.kl.estimator == gdpo::KlEstimator::K3);
   CHECK(gdpo::slime::ppo.returns.steps == gdpo::Steps::Row);
+  CHECK(gdpo::trinity::ppo_advantage.returns.steps == gdpo::Steps::Row);
+  CHECK(gdpo::openrlhf::gae.returns.steps == gdpo::Steps::RowRewardOnValid);
   CHECK(gdpo::slime::reinforce_plus_plus.returns.steps == gdpo::Steps::RowRewardOnValid);
   std::string names;
   for (const std::string& name : runtime::token_advantage_names())

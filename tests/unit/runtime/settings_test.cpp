@@ -135,6 +135,11 @@ TEST_CASE("a line is checked, and messages call settings as it does", "[runtime]
             .find(of + "prepass: clip.lo, clip.hi: given 2 and 1; ") == 0);
   CHECK(refused(&runtime::configured_token_advantage, "verl::gae gamma=1.5")
             .find(of + "token_advantage: gamma: given 1.5; needed: 0 to 1") == 0);
+  CHECK(refused(&runtime::configured_outcome_advantage, "openrlhf::rloo gamma=1.5")
+            .find(of + "outcome_advantage: gamma: given 1.5; needed: 0 to 1") == 0);
+  CHECK(refused(&runtime::configured_outcome_advantage, "slime::grpo placement=row")
+            .find(of + "outcome_advantage: placement: given 'row'; needed: one of last_step, "
+                       "every_token") == 0);
   CHECK(refused(&runtime::configured_value_loss, "verl::value_loss clip=-1")
             .find(of + "value_loss: clip: given -1; ") == 0);
   CHECK(refused(&runtime::configured_prepass, "trl::token")

@@ -21,7 +21,8 @@ void for_each_return_array(const ReturnBatch<S>& b, const F& f) {
 }
 
 /// The layout of a batch and its outputs, with all shapes checked. The shape is that of the first
-/// token array that has elements; without one it is that of the advantages.
+/// token array that has elements; without one it is that of the advantages. Repeated numbers have
+/// no shape of tokens: they must be as many as the rows.
 template <class S>
 TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
                           const TokenOut<S>& advantages, const TokenOut<S>& returns,
@@ -35,7 +36,9 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
   TokenLayout layout = layout_of_shapes(
       function, TokenShape{}, "advantages", b.offsets,
       [&](const auto& f) {
-        for_each_return_array(b, f);
+        for_each_return_array(b, [&](const char* name, const auto& array) {
+          if (!array.shape().repeats()) f(name, array);
+        });
         f("advantages", advantages);
       },
       [&](const auto& f) {
@@ -44,6 +47,8 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
   // Of arrays without elements too, which layout_of_shapes takes as absent.
   const auto check = [&](const char* name, const auto& array) {
     if (array.rank() > 0) check_shape_of(function, name, array.shape(), layout);
+    if (array.shape().repeats())
+      contract::check_entries(function, name, array.shape().extent[0], layout.rows);
   };
   for_each_return_array(b, check);
   check("advantages", advantages), check("returns", returns);
