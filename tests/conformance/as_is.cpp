@@ -73,6 +73,9 @@ std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
       },
       estimator);
 }
+std::string settings_of(const gdpo::OptimalTokenBaseline& b) {
+  return text("token_baseline", b.eps, b.place, b.members, b.tail);
+}
 std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
   return text("value", loss.half, loss.delta, loss.aggregate.mode, loss.aggregate.over,
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
@@ -112,6 +115,8 @@ std::vector<std::string> without_record(const Report& report) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::loss(preset.name)));
   });
   gdpo::presets::for_each_token_advantage(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_token_baseline(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_value_loss([&](const auto& preset) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));

@@ -18,6 +18,7 @@ namespace conformance {
 std::string settings_of(const gdpo::runtime::Estimator& estimator);
 std::string settings_of(const gdpo::runtime::Loss& loss);
 std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator);
+std::string settings_of(const gdpo::OptimalTokenBaseline& baseline);
 std::string settings_of(const gdpo::runtime::ValueLoss& loss);
 std::string settings_of(const gdpo::runtime::Prepass& pass);
 

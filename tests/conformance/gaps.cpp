@@ -42,8 +42,7 @@ struct Gap {
 constexpr const char *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
                      *kWeightsOfPadding =
                          "the ratio of a row takes the sampler's weights of its padding in",
-                     *kBaseline = "another baseline", *kGiven = "a baseline that is given",
-                     *kTokenBaseline = "baselines of token positions";
+                     *kBaseline = "another baseline", *kGiven = "a baseline that is given";
 
 const std::vector<Gap>& gaps() {
   const When every = always;
@@ -106,12 +105,6 @@ const std::vector<Gap>& gaps() {
        nan_loss,
        "a loss of NaN where no token is left, which is 0 here"},
       {"verl", "advantage", {"compute_remax_outcome_advantage"}, every, kGiven},
-      {"verl",
-       "advantage",
-       {"compute_optimal_token_baseline_advantage",
-        "compute_multi_turn_optimal_token_baseline_advantage"},
-       every,
-       kTokenBaseline},
 
       {"skyrl",
        "advantage",

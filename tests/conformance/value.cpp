@@ -70,6 +70,11 @@ Inputs inputs_of(const Case& recorded) {
   return in;
 }
 
+// What a token baseline reads beside them. The log-probs are Inputs::logp.
+struct BaselineInputs {
+  std::vector<double> returns, sum_pi_squared, weights;
+};
+
 // Where the tokens of a layout stand in the padded arrays. Packed rows have the recorded lengths,
 // or else end at their last valid token.
 struct Layout {
@@ -296,6 +301,75 @@ TokenAdvantage slime_returns(Params& params) {
   return e;
 }
 
+// --- returns minus the baseline of their position in the group
+
+template <class S, class Groups>
+std::vector<double> run_baseline_as(const Target& target,
+                                    const gdpo::OptimalTokenBaseline& settings, const Inputs& in,
+                                    const BaselineInputs& more, const Groups& groups, bool packed) {
+  const Layout layout(in, packed);
+  const auto returns = layout.of<S>(more.returns), logp = layout.of<S>(in.logp),
+             squares = layout.of<S>(more.sum_pi_squared), weights = layout.of<S>(more.weights);
+  const auto mask = layout.of<unsigned char>(in.mask);
+  gdpo::TokenBaselineBatch<S> batch;
+  const auto tokens = [&](const auto& x) { return layout.view<gdpo::TokenView<S>>(in, x); };
+  batch.returns = tokens(returns), batch.logp = tokens(logp);
+  batch.sum_pi_squared = tokens(squares), batch.weights = tokens(weights);
+  batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
+  if (packed) batch.offsets = gdpo::view(layout.offsets);
+  std::vector<S> advantages(layout.place.size(), S(-77));
+  const auto to = layout.view<gdpo::TokenOut<S>>(in, advantages);
+  gdpo::TokenBaselineWorkspace<S> workspace;
+  const auto call = [&](const auto& exec) {
+    gdpo::optimal_token_baseline_into(exec, batch, groups, settings, to, workspace);
+  };
+  target.exec == Exec::Seq        ? call(gdpo::seq)
+  : target.exec == Exec::Parallel ? call(gdpo::parallel(threads()))
+                                  : call(gdpo::simd);
+  return layout.padded(in, advantages);
+}
+
+// The presets of that name; handle_zero_tail decides the tail.
+Handler token_baseline(const char* name) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    gdpo::OptimalTokenBaseline settings = gdpo::runtime::token_baseline(name);
+    settings.eps = params.number("eps");
+    settings.tail =
+        params.flag("handle_zero_tail") ? gdpo::BaselineTail::Raw : gdpo::BaselineTail::Cancel;
+    params.all_read();
+    comparison.runs(settings_of(settings));
+    Inputs in;
+    BaselineInputs more;
+    only(recorded.inputs, {"token_level_rewards", "response_mask", "group_ids", "old_logp",
+                           "sum_pi_squared", "rollout_is_weights"});
+    in.rewards = token_array(recorded, "token_level_rewards", in);
+    for (const double m : token_array(recorded, "response_mask", in)) in.mask.push_back(m != 0);
+    const auto ids = integers_of(recorded.inputs.at("group_ids"));
+    // The rewards to go, to which the baseline does not belong.
+    TokenAdvantage rewards_to_go = token_advantage("verl::reinforce_plus_plus");
+    whitening_of(rewards_to_go) = {};
+    Target of_returns = recorded.target;
+    if (of_returns.exec == Exec::Device) of_returns.exec = Exec::Simd;
+    more.returns = run_returns(of_returns, rewards_to_go, in, false).returns;
+    in.logp = token_array(recorded, "old_logp", in);
+    more.sum_pi_squared = token_array(recorded, "sum_pi_squared", in);
+    more.weights = token_array(recorded, "rollout_is_weights", in);
+    const auto run = [&](const auto& groups, bool packed) {
+      return recorded.target.single
+                 ? run_baseline_as<float>(recorded.target, settings, in, more, groups, packed)
+                 : run_baseline_as<double>(recorded.target, settings, in, more, groups, packed);
+    };
+    const auto groups = gdpo::by_id(ids);
+    const std::vector<double> padded = run(groups, false);
+    comparison.law(same_bits(padded, run(groups, true)), "other advantages packed");
+    const Array advantages{{at(in.rows), at(in.width)}, padded},
+        returns{{at(in.rows), at(in.width)}, more.returns};
+    comparison.output("advantages", advantages, in.mask);
+    comparison.output("returns", returns, in.mask);
+  };
+}
+
 // --- advantages from a teacher
 
 struct TeacherInputs {
@@ -496,6 +570,10 @@ void add_values(Registry& registry) {
   add("slime", "vanilla_gae", slime_gae);
   add("slime", "chunked_gae", slime_gae);
   add("slime", "compute_advantages_and_returns", slime_returns);
+  registry.add_loss("verl", "advantage", "compute_optimal_token_baseline_advantage",
+                    token_baseline("verl::optimal_token_baseline"));
+  registry.add_loss("verl", "advantage", "compute_multi_turn_optimal_token_baseline_advantage",
+                    token_baseline("verl::multi_turn_optimal_token_baseline"));
   registry.add_loss("ms_swift", "advantage", "expand_advantage_to_per_token",
                     distillation("ms_swift::teacher", "teacher_kl_coef"));
   registry.add_loss("ms_swift", "advantage", "apply_rlsd_reweight", swift_rlsd);

@@ -109,6 +109,16 @@ template <class F>
 constexpr void for_each_token_advantage(const F& f) {
   with_token_advantages([&f](const auto&... preset) { (f(preset), ...); });
 }
+/// Calls f(preset...) with the whole list of token baselines, each an OptimalTokenBaseline.
+template <class F>
+constexpr auto with_token_baselines(const F& f) {
+  return detail::with_all(f, verl::token_baselines);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_token_baseline(const F& f) {
+  with_token_baselines([&f](const auto&... preset) { (f(preset), ...); });
+}
 /// Calls f(preset...) with the whole list of value losses.
 template <class F>
 constexpr auto with_value_losses(const F& f) {
