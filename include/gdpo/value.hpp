@@ -98,6 +98,7 @@
 /// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of trainers.
 #include <gdpo/loss.hpp>
 #include <gdpo/value/advantages_and_returns.hpp>
+#include <gdpo/value/mixture_penalty.hpp>
 #include <gdpo/value/optimal_token_baseline.hpp>
 #include <gdpo/value/token_penalty.hpp>
 #include <gdpo/value/value_loss.hpp>

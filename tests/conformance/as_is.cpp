@@ -60,7 +60,13 @@ std::string settings_of(const gdpo::runtime::Loss& loss) {
 std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
   return std::visit(
       [](const auto& e) {
-        std::string line = text("tokens", e.returns.steps, e.penalty.kl.input, e.penalty.kl.output);
+        using KlTerm = std::decay_t<decltype(e.penalty.kl)>;
+        std::string line = text("tokens", e.returns.steps);
+        if constexpr (std::is_same_v<KlTerm, gdpo::penalty::Mixture>) {
+          line += text("mixture", e.penalty.kl.lambda, e.penalty.kl.temperature);
+        } else {
+          line += text(e.penalty.kl.input, e.penalty.kl.output);
+        }
         if constexpr (std::decay_t<decltype(e.returns)>::reads_values) {
           line +=
               text("gae", e.returns.length_alpha > 0, gdpo::math::is_nan(e.returns.lambda_returns));
@@ -92,7 +98,8 @@ std::string settings_of(const gdpo::runtime::Prepass& any) {
           using Member = std::decay_t<decltype(member)>;
           const std::string name = path.text();
           const bool bound = name == "min" || name == "max" || ends(name, ".min") ||
-                             ends(name, ".max") || ends(name, "clip.lo") || ends(name, "clip.hi");
+                             ends(name, ".max") || ends(name, "clip.lo") || ends(name, "clip.hi") ||
+                             name == "mu" || name == "max_share";
           if constexpr (std::is_arithmetic_v<Member> || std::is_enum_v<Member>) {
             if (!bound) line += ' ' + name + text(member);
           }

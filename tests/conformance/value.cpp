@@ -191,7 +191,8 @@ void set_penalty(TokenAdvantage& any, double coef, const std::string& kl_type) {
   std::visit(
       [&](auto& e) {
         e.penalty.coef = coef;
-        e.penalty.kl.estimator = gdpo::runtime::kl(kl_type).estimator;
+        if constexpr (std::is_same_v<std::decay_t<decltype(e.penalty.kl)>, gdpo::AnyKl>)
+          e.penalty.kl.estimator = gdpo::runtime::kl(kl_type).estimator;
       },
       any);
 }
@@ -407,6 +408,44 @@ Handler distillation(const char* name, const char* coef) {
   };
 }
 
+// Means over the rows of the sums of their tokens, and the std of those.
+void compare_row_sums(Comparison& comparison, const std::string& name,
+                      const std::vector<double>& tokens, const Inputs& in) {
+  const auto values = gdpo::view(tokens.data(), in.rows, in.width);
+  const auto mask = gdpo::view(in.mask.data(), in.rows, in.width);
+  std::vector<double> sums = gdpo::masked_row_means(values, mask);
+  for (index_t i = 0; i < in.rows; ++i) {
+    const auto row = in.mask.begin() + i * in.width;
+    sums[at(i)] *= static_cast<double>(std::count(row, row + in.width, 1));
+  }
+  comparison.metric(name + "/mean",
+                    gdpo::masked_mean_over(values, mask, static_cast<double>(in.rows)));
+  comparison.metric(name + "/std", gdpo::stddev(gdpo::masked_moments(gdpo::view(sums)), 1));
+}
+
+// Advantages from the log of a mixture.
+void trinity_jsd(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const double lambda = params.number("lambda_coef"), coef = params.number("kl_coef"),
+               temperature = params.number("temperature");
+  params.without_effect({"chunk_size"});  // how its code is vectorized
+  params.all_read();
+  const Inputs in = teacher_inputs(recorded).tokens;
+  const auto estimator = [&](double of_penalty) {
+    TokenAdvantage any = token_advantage("trinity::jsd");
+    auto& e =
+        std::get<gdpo::TokenAdvantage<gdpo::returns::RewardToGo, gdpo::penalty::Mixture>>(any);
+    e.penalty = {of_penalty, {lambda, temperature}};
+    return any;
+  };
+  compare_returns(recorded, estimator(coef), in, comparison);
+  const auto advantages = [&](double of_penalty) {
+    return run_returns(recorded.target, estimator(of_penalty), in, false).advantages;
+  };
+  compare_row_sums(comparison, "advantages", advantages(coef), in);
+  compare_row_sums(comparison, "jsd", advantages(-1), in);
+}
+
 // Advantages times the weights of TeacherRatio.
 template <class S>
 std::vector<double> reweighted(const gdpo::prepass::TeacherRatio& pass, const TeacherInputs& of,
@@ -577,6 +616,7 @@ void add_values(Registry& registry) {
   registry.add_loss("ms_swift", "advantage", "expand_advantage_to_per_token",
                     distillation("ms_swift::teacher", "teacher_kl_coef"));
   registry.add_loss("ms_swift", "advantage", "apply_rlsd_reweight", swift_rlsd);
+  registry.add_loss("trinity", "advantage", "JSDAdvantage", trinity_jsd);
   registry.add_loss("trinity", "advantage", "OnPolicyDistillAdvantage",
                     distillation("trinity::on_policy_distill", "kl_coef"));
   registry.add_loss("verl", "loss", "compute_value_loss", verl_value_loss);

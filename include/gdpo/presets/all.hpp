@@ -74,6 +74,7 @@ inline constexpr auto own_prepasses = [](const auto& f) {
            Preset{"mean_one", prepass::MeanOne{}, "", ""},
            Preset{"second_moment", prepass::SecondMoment{}, "", "arXiv 2510.01161"},
            Preset{"covariance", prepass::Covariance{}, "", "arXiv 2505.22617"},
+           Preset{"entropy_clip", prepass::EntropyClip{}, "", "arXiv 2602.03392"},
            Preset{"future_kl", prepass::FutureKl{}, "", ""},
            Preset{"teacher_ratio", prepass::TeacherRatio{}, "", ""},
            Preset{"teacher_prefix", prepass::TeacherPrefix{}, "", "arXiv 2606.22600"});

@@ -2,13 +2,14 @@
 // The policy losses of Trinity-RFT as presets, and their masks.
 #include <cmath>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/prepass/entropy_clip.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
-#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/mixture_penalty.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The losses of Trinity-RFT, algorithm/policy_loss_fn, the terms of its KL loss, kl_fn, and its
-/// distillation.
+/// The losses of Trinity-RFT, algorithm/policy_loss_fn, the terms of its KL loss, kl_fn, its masks
+/// and its distillation.
 ///
 /// Each mean over tokens adds 1e-8 to their number. Its loss_agg_mode:
 ///
@@ -132,6 +133,14 @@ inline constexpr prepass::Gate mask_clip = [] {
   return pass;
 }();
 
+/// ClipBAdvantageFn, the mask after the advantages of its GRPO: mu 2.5, by the sampler's log-probs.
+inline constexpr prepass::EntropyClip clip_b{2.5, EntropyCenter::Batch, 1, false, Against::Rollout};
+/// ClipVAdvantageFn: mu 8.5, max_frac 1e-4, by old_logp, with its `necs` as TokenBatch::tags. It
+/// also drops tokens with A = 0, and max_frac does not limit those.
+inline constexpr prepass::EntropyClip clip_v{8.5, EntropyCenter::Tags, 1e-4, true, Against::Old};
+
+/// JSDAdvantage: lambda_coef 0.5 is penalty.kl.lambda, kl_coef 1 is penalty.coef, temperature 1.
+inline constexpr auto jsd = mixture_advantage;
 /// OnPolicyDistillAdvantage: the teacher's log ratio times kl_coef, 1, and no reward.
 inline constexpr auto on_policy_distill = distillation_advantage;
 
@@ -154,13 +163,16 @@ inline constexpr auto losses = [](const auto& f) {
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(
-      Preset{"trinity::on_policy_distill", on_policy_distill, "OnPolicyDistillAdvantage", version});
+      Preset{"trinity::on_policy_distill", on_policy_distill, "OnPolicyDistillAdvantage", version},
+      Preset{"trinity::jsd", jsd, "JSDAdvantage", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {
   return f(
       Preset{"trinity::sequence_masking", sequence_masking, "enable_sequence_masking", version},
-      Preset{"trinity::mask_clip", mask_clip, "enable_mask_clip", version});
+      Preset{"trinity::mask_clip", mask_clip, "enable_mask_clip", version},
+      Preset{"trinity::clip_b", clip_b, "ClipBAdvantageFn", version},
+      Preset{"trinity::clip_v", clip_v, "ClipVAdvantageFn", version});
 };
 }  // namespace trinity
 GDPO_END_NAMESPACE

@@ -104,6 +104,9 @@ struct TokenBaselineBatch {
   /// Log-probs under the policy that wrote the tokens, in nats. Required.
   TokenView<S> logp;
   /// The sum of the squared probabilities of the vocabulary at each token, from 0 to 1. Required.
+  ///
+  /// Two calls of token_logprobs_into give it: it is e^(L' - 2 L), where L is the logsumexp at the
+  /// temperature T of the sampler, and L' that of the same logits at the temperature T / 2.
   TokenView<S> sum_pi_squared;
   /// Ratios of the policy that is trained to the sampler. Absent: 1.
   TokenView<S> weights;
