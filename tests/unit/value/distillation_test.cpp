@@ -158,10 +158,12 @@ TEST_CASE("a mixture with the teacher: the definition in long double", "[value][
               : -static_cast<long double>(e.penalty.coef) *
                     naive::mixture_divergence(e.penalty.kl.lambda, e.penalty.kl.temperature,
                                               d.logp[k], d.teacher[k]);
-      // Two terms of at most |x| cancel; each is off by a few units in the last place.
-      const double x = std::fabs(d.teacher[k] - d.logp[k]) / e.penalty.kl.temperature;
+      // Two terms of at most |x| cancel, each off by a few units in the last place; those of the
+      // definition are as large as the log-probs.
+      const double x = std::fabs(d.teacher[k] - d.logp[k]) / e.penalty.kl.temperature,
+                   size = 1 + (std::fabs(d.teacher[k]) + std::fabs(d.logp[k])) * 2;
       CHECK(std::fabs(static_cast<double>(a[k] - wanted)) <=
-            16 * 0x1p-53 * (x + 0x1p-40) * std::fabs(e.penalty.coef));
+            (16 * 0x1p-53 * x + 8 * 0x1p-64 * size) * std::fabs(e.penalty.coef));
     }
   }
 }
