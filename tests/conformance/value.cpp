@@ -397,17 +397,6 @@ TeacherInputs teacher_inputs(const Case& recorded) {
   return in;
 }
 
-// coef (teacher - old), added to the advantages if there are some.
-Handler distillation(const char* name, const char* coef) {
-  return [=](const Case& recorded, Comparison& comparison) {
-    Params params(recorded.params);
-    TokenAdvantage e = token_advantage(name);
-    std::visit([&](auto& estimator) { estimator.penalty.coef = params.number(coef); }, e);
-    params.all_read();
-    compare_returns(recorded, e, teacher_inputs(recorded).tokens, comparison);
-  };
-}
-
 // Means over the rows of the sums of their tokens, and the std of those.
 void compare_row_sums(Comparison& comparison, const std::string& name,
                       const std::vector<double>& tokens, const Inputs& in) {
@@ -421,6 +410,23 @@ void compare_row_sums(Comparison& comparison, const std::string& name,
   comparison.metric(name + "/mean",
                     gdpo::masked_mean_over(values, mask, static_cast<double>(in.rows)));
   comparison.metric(name + "/std", gdpo::stddev(gdpo::masked_moments(gdpo::view(sums)), 1));
+}
+
+// coef (teacher - old), added to the advantages if there are some.
+Handler distillation(const char* name, const char* coef) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    TokenAdvantage e = token_advantage(name);
+    std::visit([&](auto& estimator) { estimator.penalty.coef = params.number(coef); }, e);
+    params.all_read();
+    const Inputs in = teacher_inputs(recorded).tokens;
+    compare_returns(recorded, e, in, comparison);
+    if (recorded.source != "trinity") return;  // the only one that logs them
+    compare_row_sums(comparison, "advantages",
+                     run_returns(recorded.target, e, in, false).advantages, in);
+    std::visit([](auto& estimator) { estimator.penalty.coef = -1; }, e);
+    compare_row_sums(comparison, "kl", run_returns(recorded.target, e, in, false).advantages, in);
+  };
 }
 
 // Advantages from the log of a mixture.
