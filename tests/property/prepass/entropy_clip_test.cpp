@@ -197,7 +197,8 @@ TEST_CASE("EntropyClip: by hand", "[prepass]") {
   pass.mu = gdpo::math::infinity;
   CHECK(run<double>(d, pass, false).mask == d.mask);
   pass.mu = 0;
-  d.entropies.assign(4, 0.1);  // all alike, also where their mean would round
+  d.entropies.assign(4, 0.1), d.mask[3] = 0;  // all alike: the mean of three would round up
+  d.advantages = {-1};
   CHECK(run<double>(d, pass, false).mask == d.mask);
   d.entropies.clear();
   CHECK(message_of([&] { run<double>(d, pass, false); }) ==
