@@ -14,6 +14,7 @@
 ///     MeanOne             1 / mean of the weights so far                          Surrogate
 ///     SecondMoment        [of the smallest (rollout - old)^2, mean < threshold]   Mask
 ///     Covariance          [(A - mean A)(logp - mean logp) is not picked]          Surrogate
+///     EntropyClip         [pi (H + log pi) is no low outlier where A < 0]          Mask
 ///     FutureKl            clip(exp(decayed sum of this and later log ratios))     Surrogate
 ///     TeacherRatio        1 - mix + mix clip(exp(sign(A) (teacher - old)))        Surrogate
 ///     TeacherPrefix       1 + gain (share of |teacher - rollout| from it on)      Surrogate
@@ -58,6 +59,7 @@
 ///     off_policy_sequence_mask(max)              the Gate of DeepSeek-V3.2
 ///     gate_report(batch, gate or importance)     what it compares with its bounds, for logs:
 ///                                                means, extremes and shares of tokens and rows
+///     entropy_clip_report(batch, entropy_clip)   its measure and what it drops, for logs
 ///     proximal_logp(logp, rollout_logp, ...)     old_logp between sampler and trained policy
 ///
 /// Then, with gdpo/loss.hpp: `loss(prepared, gdpo::count(prepared), gradient)`. The order of a step
@@ -75,6 +77,7 @@
 ///     Gate, not When::Always       advantages or token_advantages too
 ///     SecondMoment                 as Pair::Mismatch
 ///     Covariance, FutureKl         logp, advantages or token_advantages; old_logp if there is one
+///     EntropyClip                  entropies, old_logp or else logp, and advantages; perhaps tags
 ///     TeacherRatio                 teacher_logp, old_logp or else logp, and advantages
 ///     TeacherPrefix                teacher_logp; rollout_logp, or else old_logp, or else logp
 ///
@@ -94,13 +97,14 @@
 ///
 /// **Read on.** prepass/pair.hpp, estimator.hpp and statistic.hpp: the axes of a correction.
 /// drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp, mean_one.hpp, chain.hpp,
-/// second_moment.hpp, covariance.hpp, future_kl.hpp, teacher_ratio.hpp and teacher_prefix.hpp:
-/// settings. gate_report.hpp: the numbers that trainers log of a gate or a weight, and their keys.
+/// second_moment.hpp, covariance.hpp, entropy_clip.hpp, future_kl.hpp, teacher_ratio.hpp and
+/// teacher_prefix.hpp: settings. gate_report.hpp: the numbers that trainers log of a gate or a weight, and their keys.
 /// args.hpp: a pre-pass of your own.
 /// presets/trl.hpp, ms_swift.hpp, ...: rollout corrections of the trainers.
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/covariance.hpp>
 #include <gdpo/prepass/drop_rows.hpp>
+#include <gdpo/prepass/entropy_clip.hpp>
 #include <gdpo/prepass/future_kl.hpp>
 #include <gdpo/prepass/gate.hpp>
 #include <gdpo/prepass/gate_report.hpp>

@@ -17,13 +17,15 @@
 ///     prepass(name)                 "trl::token_truncate", "open_instruct::rho", ...
 ///     token_advantage(name)         "verl::gae", "openrlhf::reinforce", ...
 ///     outcome_advantage(name)       "openrlhf::rloo", "slime::grpo", ...
+///     token_baseline(name)          "verl::optimal_token_baseline", ...
 ///     value_loss(name)              "verl::value_loss", "slime::value_loss", ...
 ///     configured_loss(line)         a loss with its settings from one line of text
 ///     configured_estimator(line)    the same for an estimator
 ///
 /// Levels are the importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode,
 /// KL terms verl's kl_loss_type. `estimator_names()`, `loss_names()`, `prepass_names()`,
-/// `token_advantage_names()`, `outcome_advantage_names()` and `value_loss_names()` list the names.
+/// `token_advantage_names()`, `outcome_advantage_names()`, `token_baseline_names()` and
+/// `value_loss_names()` list the names.
 /// presets/all.hpp (`presets::for_each_estimator` and its siblings) also has the trainer's option
 /// behind each name, and the version that it was checked against.
 ///
@@ -259,6 +261,14 @@ inline const Table<OutcomeAdvantage>& outcome_advantages() {
 }
 }  // namespace detail
 
+namespace detail {
+inline const Table<OptimalTokenBaseline>& token_baselines() {
+  static const Table<OptimalTokenBaseline> entries =
+      presets::with_token_baselines(TableOf<OptimalTokenBaseline>{});
+  return entries;
+}
+}  // namespace detail
+
 /// The names of all estimators from rows to tokens, in the order of presets/all.hpp.
 inline const std::vector<std::string>& outcome_advantage_names() {
   static const std::vector<std::string> names = detail::names_of(detail::outcome_advantages());
@@ -272,6 +282,18 @@ inline const std::vector<std::string>& outcome_advantage_names() {
 inline OutcomeAdvantage outcome_advantage(std::string_view name) {
   return detail::named("gdpo::runtime::outcome_advantage", "name", name,
                        detail::outcome_advantages());
+}
+
+/// The names of all token baselines, in the order of presets/all.hpp.
+inline const std::vector<std::string>& token_baseline_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::token_baselines());
+  return names;
+}
+
+/// The token baseline of that name, such as "verl::optimal_token_baseline".
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline OptimalTokenBaseline token_baseline(std::string_view name) {
+  return detail::named("gdpo::runtime::token_baseline", "name", name, detail::token_baselines());
 }
 
 /// The loss type of names whose surrogate is the clipped ratio: at a level, with KL term and
@@ -803,6 +825,11 @@ inline TokenAdvantage configured_token_advantage(std::string_view line) {
 /// The same for an estimator from rows to tokens: "openrlhf::rloo gamma=0.99 coef=0.05".
 inline OutcomeAdvantage configured_outcome_advantage(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_outcome_advantage", line, &outcome_advantage)
+      .value;
+}
+/// The same for a token baseline: "verl::optimal_token_baseline tail=cancel".
+inline OptimalTokenBaseline configured_token_baseline(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_token_baseline", line, &token_baseline)
       .value;
 }
 /// The same for a value loss: "verl::value_loss clip=0.2".

@@ -54,6 +54,7 @@
 ///     estimator.renorm                  renorm::none(), or renorm::token_weighted_batch():
 ///                                       whitening
 ///     token_advantages_into             advantages of rows, with a KL penalty at each token
+///     optimal_token_baseline_into       returns minus a baseline for each position of a group
 ///     distillation_advantage            the estimator of on-policy distillation: teacher - sampled
 ///     repeated(view)                    one number a row in place of an array of tokens
 ///     count(batch)                      what the loss is divided by, as for the policy loss
@@ -79,7 +80,11 @@
 ///     row_weights        (B)        1
 ///     group_tokens       (B)        required by a mean over groups (tokens/count_groups.hpp)
 ///
-///     both: mask (tokens), without which all count, and offsets (B + 1), required where packed
+///     TokenBaselineBatch
+///     returns            tokens     required, as are logp and sum_pi_squared
+///     weights            tokens     1
+///
+///     all: mask (tokens), without which all count, and offsets (B + 1), required where packed
 ///
 /// **Results.** Advantages and returns of all tokens, exactly 0 where the mask is 0. The loss, its
 /// gradient by the values, and ValueMetrics.
@@ -95,6 +100,8 @@
 /// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of trainers.
 #include <gdpo/loss.hpp>
 #include <gdpo/value/advantages_and_returns.hpp>
+#include <gdpo/value/mixture_penalty.hpp>
+#include <gdpo/value/optimal_token_baseline.hpp>
 #include <gdpo/value/outcome_call.hpp>
 #include <gdpo/value/token_penalty.hpp>
 #include <gdpo/value/value_loss.hpp>

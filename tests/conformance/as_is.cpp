@@ -50,7 +50,13 @@ std::string settings_of_fields(const Policy& policy) {
 // The settings of an estimator over tokens.
 template <class Tokens>
 std::string settings_of_tokens(const Tokens& e) {
-  std::string line = text("tokens", e.returns.steps, e.penalty.kl.input, e.penalty.kl.output);
+  using KlTerm = std::decay_t<decltype(e.penalty.kl)>;
+  std::string line = text("tokens", e.returns.steps);
+  if constexpr (std::is_same_v<KlTerm, gdpo::penalty::Mixture>) {
+    line += text("mixture", e.penalty.kl.lambda, e.penalty.kl.temperature);
+  } else {
+    line += text(e.penalty.kl.input, e.penalty.kl.output);
+  }
   if constexpr (std::decay_t<decltype(e.returns)>::reads_values) {
     line += text("gae", e.returns.length_alpha > 0, gdpo::math::is_nan(e.returns.lambda_returns));
   }
@@ -82,6 +88,9 @@ std::string settings_of(const gdpo::runtime::OutcomeAdvantage& estimator) {
       },
       estimator);
 }
+std::string settings_of(const gdpo::OptimalTokenBaseline& b) {
+  return text("token_baseline", b.eps, b.place, b.members, b.tail);
+}
 std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
   return text("value", loss.half, loss.delta, loss.aggregate.mode, loss.aggregate.over,
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
@@ -98,7 +107,8 @@ std::string settings_of(const gdpo::runtime::Prepass& any) {
           using Member = std::decay_t<decltype(member)>;
           const std::string name = path.text();
           const bool bound = name == "min" || name == "max" || ends(name, ".min") ||
-                             ends(name, ".max") || ends(name, "clip.lo") || ends(name, "clip.hi");
+                             ends(name, ".max") || ends(name, "clip.lo") || ends(name, "clip.hi") ||
+                             name == "mu" || name == "max_share";
           if constexpr (std::is_arithmetic_v<Member> || std::is_enum_v<Member>) {
             if (!bound) line += ' ' + name + text(member);
           }
@@ -123,6 +133,8 @@ std::vector<std::string> without_record(const Report& report) {
   gdpo::presets::for_each_token_advantage(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_outcome_advantage(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_token_baseline(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_value_loss([&](const auto& preset) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));

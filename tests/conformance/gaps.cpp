@@ -41,8 +41,7 @@ struct Gap {
 // passes fails.
 constexpr const char *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
                      *kWeightsOfPadding =
-                         "the ratio of a row takes the sampler's weights of its padding in",
-                     *kTokenBaseline = "baselines of token positions";
+                         "the ratio of a row takes the sampler's weights of its padding in";
 
 const std::vector<Gap>& gaps() {
   const When every = always;
@@ -94,12 +93,6 @@ const std::vector<Gap>& gaps() {
        {"compute_policy_loss_bypass_mode"},
        nan_loss,
        "a loss of NaN where no token is left, which is 0 here"},
-      {"verl",
-       "advantage",
-       {"compute_optimal_token_baseline_advantage",
-        "compute_multi_turn_optimal_token_baseline_advantage"},
-       every,
-       kTokenBaseline},
 
       {"trinity",
        "advantage",
@@ -116,16 +109,6 @@ const std::vector<Gap>& gaps() {
        {"StepWiseGRPOAdvantageFn", "GiGPOAdvantageFn"},
        every,
        "advantages of the steps of a run"},
-      {"trinity",
-       "advantage",
-       {"ClipBAdvantageFn", "ClipVAdvantageFn"},
-       every,
-       "a mask by the entropy of a batch"},
-      {"trinity",
-       "advantage",
-       {"JSDAdvantage"},
-       every,
-       "advantages from the log of a mixture of sampler and teacher"},
 
       {"areal",
        "loss",

@@ -73,7 +73,8 @@ void set_penalty(TokenAdvantage& any, double coef, const std::string& kl_type) {
   std::visit(
       [&](auto& e) {
         e.penalty.coef = coef;
-        e.penalty.kl.estimator = gdpo::runtime::kl(kl_type).estimator;
+        if constexpr (std::is_same_v<std::decay_t<decltype(e.penalty.kl)>, gdpo::AnyKl>)
+          e.penalty.kl.estimator = gdpo::runtime::kl(kl_type).estimator;
       },
       any);
 }
@@ -198,6 +199,80 @@ auto without_settings(const char* name) {
   return [=](Params&) { return token_advantage(name); };
 }
 
+// --- returns minus the baseline of their position in the group
+
+// What a token baseline also reads. The log-probs are Inputs::logp.
+struct BaselineInputs {
+  std::vector<double> returns, sum_pi_squared, weights;
+};
+
+template <class S, class Groups>
+std::vector<double> run_baseline_as(const Target& target,
+                                    const gdpo::OptimalTokenBaseline& settings, const Inputs& in,
+                                    const BaselineInputs& more, const Groups& groups, bool packed) {
+  const Layout layout(in, packed);
+  const auto returns = layout.of<S>(more.returns), logp = layout.of<S>(in.logp),
+             squares = layout.of<S>(more.sum_pi_squared), weights = layout.of<S>(more.weights);
+  const auto mask = layout.of<unsigned char>(in.mask);
+  gdpo::TokenBaselineBatch<S> batch;
+  const auto tokens = [&](const auto& x) { return layout.view<gdpo::TokenView<S>>(in, x); };
+  batch.returns = tokens(returns), batch.logp = tokens(logp);
+  batch.sum_pi_squared = tokens(squares), batch.weights = tokens(weights);
+  batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
+  if (packed) batch.offsets = gdpo::view(layout.offsets);
+  std::vector<S> advantages(layout.place.size(), S(-77));
+  const auto to = layout.view<gdpo::TokenOut<S>>(in, advantages);
+  gdpo::TokenBaselineWorkspace<S> workspace;
+  const auto call = [&](const auto& exec) {
+    gdpo::optimal_token_baseline_into(exec, batch, groups, settings, to, workspace);
+  };
+  target.exec == Exec::Seq        ? call(gdpo::seq)
+  : target.exec == Exec::Parallel ? call(gdpo::parallel(threads()))
+                                  : call(gdpo::simd);
+  return layout.padded(in, advantages);
+}
+
+// The presets of that name; handle_zero_tail decides the tail.
+Handler token_baseline(const char* name) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    gdpo::OptimalTokenBaseline settings = gdpo::runtime::token_baseline(name);
+    settings.eps = params.number("eps");
+    settings.tail =
+        params.flag("handle_zero_tail") ? gdpo::BaselineTail::Raw : gdpo::BaselineTail::Cancel;
+    params.all_read();
+    comparison.runs(settings_of(settings));
+    Inputs in;
+    BaselineInputs more;
+    only(recorded.inputs, {"token_level_rewards", "response_mask", "group_ids", "old_logp",
+                           "sum_pi_squared", "rollout_is_weights"});
+    in.rewards = token_array(recorded, "token_level_rewards", in);
+    for (const double m : token_array(recorded, "response_mask", in)) in.mask.push_back(m != 0);
+    const auto ids = integers_of(recorded.inputs.at("group_ids"));
+    // The rewards to go, to which the baseline does not belong.
+    TokenAdvantage rewards_to_go = token_advantage("verl::reinforce_plus_plus");
+    whitening_of(rewards_to_go) = {};
+    Target of_returns = recorded.target;
+    if (of_returns.exec == Exec::Device) of_returns.exec = Exec::Simd;
+    more.returns = run_returns(of_returns, rewards_to_go, in, false).returns;
+    in.logp = token_array(recorded, "old_logp", in);
+    more.sum_pi_squared = token_array(recorded, "sum_pi_squared", in);
+    more.weights = token_array(recorded, "rollout_is_weights", in);
+    const auto run = [&](const auto& groups, bool packed) {
+      return recorded.target.single
+                 ? run_baseline_as<float>(recorded.target, settings, in, more, groups, packed)
+                 : run_baseline_as<double>(recorded.target, settings, in, more, groups, packed);
+    };
+    const auto groups = gdpo::by_id(ids);
+    const std::vector<double> padded = run(groups, false);
+    comparison.law(same_bits(padded, run(groups, true)), "other advantages packed");
+    const Array advantages{{at(in.rows), at(in.width)}, padded},
+        returns{{at(in.rows), at(in.width)}, more.returns};
+    comparison.output("advantages", advantages, in.mask);
+    comparison.output("returns", returns, in.mask);
+  };
+}
+
 // --- advantages from a teacher
 
 struct TeacherInputs {
@@ -224,6 +299,21 @@ TeacherInputs teacher_inputs(const Case& recorded) {
   return in;
 }
 
+// Means over the rows of the sums of their tokens, and the std of those.
+void compare_row_sums(Comparison& comparison, const std::string& name,
+                      const std::vector<double>& tokens, const Inputs& in) {
+  const auto values = gdpo::view(tokens.data(), in.rows, in.width);
+  const auto mask = gdpo::view(in.mask.data(), in.rows, in.width);
+  std::vector<double> sums = gdpo::masked_row_means(values, mask);
+  for (index_t i = 0; i < in.rows; ++i) {
+    const auto row = in.mask.begin() + i * in.width;
+    sums[at(i)] *= static_cast<double>(std::count(row, row + in.width, 1));
+  }
+  comparison.metric(name + "/mean",
+                    gdpo::masked_mean_over(values, mask, static_cast<double>(in.rows)));
+  comparison.metric(name + "/std", gdpo::stddev(gdpo::masked_moments(gdpo::view(sums)), 1));
+}
+
 // coef (teacher - old), added to the advantages if there are some.
 Handler distillation(const char* name, const char* coef) {
   return [=](const Case& recorded, Comparison& comparison) {
@@ -231,8 +321,37 @@ Handler distillation(const char* name, const char* coef) {
     TokenAdvantage e = token_advantage(name);
     std::visit([&](auto& estimator) { estimator.penalty.coef = params.number(coef); }, e);
     params.all_read();
-    compare_returns(recorded, e, teacher_inputs(recorded).tokens, comparison);
+    const Inputs in = teacher_inputs(recorded).tokens;
+    compare_returns(recorded, e, in, comparison);
+    if (recorded.source != "trinity") return;  // the only one that logs them
+    compare_row_sums(comparison, "advantages",
+                     run_returns(recorded.target, e, in, false).advantages, in);
+    std::visit([](auto& estimator) { estimator.penalty.coef = -1; }, e);
+    compare_row_sums(comparison, "kl", run_returns(recorded.target, e, in, false).advantages, in);
   };
+}
+
+// Advantages from the log of a mixture.
+void trinity_jsd(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const double lambda = params.number("lambda_coef"), coef = params.number("kl_coef"),
+               temperature = params.number("temperature");
+  params.without_effect({"chunk_size"});  // how its code is vectorized
+  params.all_read();
+  const Inputs in = teacher_inputs(recorded).tokens;
+  const auto estimator = [&](double of_penalty) {
+    TokenAdvantage any = token_advantage("trinity::jsd");
+    auto& e =
+        std::get<gdpo::TokenAdvantage<gdpo::returns::RewardToGo, gdpo::penalty::Mixture>>(any);
+    e.penalty = {of_penalty, {lambda, temperature}};
+    return any;
+  };
+  compare_returns(recorded, estimator(coef), in, comparison);
+  const auto advantages = [&](double of_penalty) {
+    return run_returns(recorded.target, estimator(of_penalty), in, false).advantages;
+  };
+  compare_row_sums(comparison, "advantages", advantages(coef), in);
+  compare_row_sums(comparison, "jsd", advantages(-1), in);
 }
 
 // Advantages times the weights of TeacherRatio.
@@ -404,9 +523,14 @@ void add_values(Registry& registry) {
   // The baselines of rows are the values of each of their tokens (BoundTokens).
   add("verl", "compute_remax_outcome_advantage", without_settings("verl::remax"));
   add("trinity", "REMAXAdvantageFn", without_settings("trinity::remax"));
+  registry.add_loss("verl", "advantage", "compute_optimal_token_baseline_advantage",
+                    token_baseline("verl::optimal_token_baseline"));
+  registry.add_loss("verl", "advantage", "compute_multi_turn_optimal_token_baseline_advantage",
+                    token_baseline("verl::multi_turn_optimal_token_baseline"));
   registry.add_loss("ms_swift", "advantage", "expand_advantage_to_per_token",
                     distillation("ms_swift::teacher", "teacher_kl_coef"));
   registry.add_loss("ms_swift", "advantage", "apply_rlsd_reweight", swift_rlsd);
+  registry.add_loss("trinity", "advantage", "JSDAdvantage", trinity_jsd);
   registry.add_loss("trinity", "advantage", "OnPolicyDistillAdvantage",
                     distillation("trinity::on_policy_distill", "kl_coef"));
   registry.add_loss("verl", "loss", "compute_value_loss", verl_value_loss);

@@ -13,7 +13,8 @@ TokenBatch<S> each(const cuda::On& on, const TokenBatch<S>& batch, cuda::Prepass
   return prepare(on, batch, memory, prepass::MaskedImportance{}, prepass::MeanOne{},
                  prepass::Overlong{column}, prepass::DegenerateGroups{column},
                  prepass::TopEntropy{}, prepass::SecondMoment{}, prepass::Covariance{},
-                 prepass::FutureKl{}, prepass::TeacherRatio{}, prepass::TeacherPrefix{});
+                 prepass::FutureKl{}, prepass::TeacherRatio{}, prepass::TeacherPrefix{},
+                 prepass::EntropyClip{});
 }
 void all(const cuda::On& on, cuda::PrepassMemory& memory, const Column& column,
          TokenBatch<float>& batch, TokenBatch<double>& wide) {

@@ -180,13 +180,28 @@ std::string text(gdpo::KlEstimator k) {
          : k == gdpo::KlEstimator::K3  ? "K3"
                                        : "ForwardK1";
 }
+template <class KlTerm>
+std::string text(const gdpo::penalty::Token<KlTerm>& p) {
+  std::string penalty = text(p.kl.estimator);
+  if (p.coef != 0) penalty += " " + number(p.coef) + ", against a teacher";
+  append(penalty, within("log ratio", p.kl.input));
+  append(penalty, within("value", p.kl.output));
+  return penalty;
+}
+std::string text(const gdpo::penalty::Token<gdpo::penalty::Mixture>& p) {
+  std::string penalty = "Jensen-Shannon " + number(p.coef) + ", lambda " + number(p.kl.lambda) +
+                        ", against a teacher";
+  if (p.kl.temperature != 1) append(penalty, "temperature " + number(p.kl.temperature));
+  return penalty;
+}
 template <class Returns, class KlTerm, class Renorm>
 Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
-  std::string penalty = text(e.penalty.kl.estimator);
-  if (e.penalty.coef != 0) penalty += " " + number(e.penalty.coef) + ", against a teacher";
-  append(penalty, within("log ratio", e.penalty.kl.input));
-  append(penalty, within("value", e.penalty.kl.output));
-  return {text(e.returns), text(e.returns.steps), penalty, text(e.renorm)};
+  return {text(e.returns), text(e.returns.steps), text(e.penalty), text(e.renorm)};
+}
+Row cells(const gdpo::OptimalTokenBaseline& b) {
+  return {b.place == gdpo::BaselinePlace::Column ? "position in the row" : "number of valid token",
+          b.members == gdpo::BaselineMembers::All ? "all" : "with a token",
+          b.tail == gdpo::BaselineTail::Raw ? "its return" : "the formula", number(b.eps)};
 }
 
 // ---- estimators from rows to tokens ----
@@ -417,6 +432,15 @@ Row cells(const gdpo::prepass::Covariance& p) {
   return {std::string("token mask (") + (kept ? "only " : "all but ") + picks + ")", bounds,
           text(p.reach)};
 }
+Row cells(const gdpo::prepass::EntropyClip& p) {
+  const bool tags = p.center == gdpo::EntropyCenter::Tags;
+  std::string bounds = number(p.mu) + " std below " + (tags ? "`tags`" : "the mean of the batch");
+  if (p.max_share < 1) append(bounds, "share " + number(p.max_share));
+  return {std::string("token mask (change of entropy), where A ") +
+              (p.zero_advantage ? "<= 0" : "< 0") +
+              (p.policy == gdpo::Against::Rollout ? ", by the sampler" : ", by the old policy"),
+          bounds, text(p.reach)};
+}
 Row cells(const gdpo::prepass::FutureKl& p) {
   std::string bounds;
   append(bounds, within("weight", p.clip));
@@ -561,6 +585,7 @@ int main() {
   const auto prepasses = [](const auto& f) { presets::for_each_prepass(f); };
   const auto token_advantages = [](const auto& f) { presets::for_each_token_advantage(f); };
   const auto outcome_advantages = [](const auto& f) { presets::for_each_outcome_advantage(f); };
+  const auto token_baselines = [](const auto& f) { presets::for_each_token_baseline(f); };
   const auto value_losses = [](const auto& f) { presets::for_each_value_loss(f); };
   const auto aggregates = [](const auto& f) { presets::for_each_aggregate(f); };
 
@@ -572,6 +597,7 @@ int main() {
     prepasses(version);
     token_advantages(version);
     outcome_advantages(version);
+    token_baselines(version);
     value_losses(version);
   });
   preset_table("estimators", "estimator",
@@ -587,6 +613,8 @@ int main() {
                {"minus", "divided by", "placed at", "computes", "steps", "KL in the reward",
                 "normalization of tokens"},
                outcome_advantages);
+  preset_table("token_baselines", "token baseline",
+               {"tokens of one place", "rows", "end of the longest row", "eps"}, token_baselines);
   preset_table("value_losses", "value loss", {"factor", "clip", "divided by"}, value_losses);
   preset_table("losses", "loss", {"ratio", "clip", "KL beta", "divided by"}, losses);
   table("aggregates", {"`loss_agg_mode`", "divided by"}, [&] {  // their names are verl's options

@@ -2,6 +2,7 @@
 // shares no code with the library: the steps of a row are listed, and each sum is written out
 // instead of being carried from step to step.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -29,6 +30,16 @@ struct ReturnsSettings {
 struct ReturnsResult {
   std::vector<Long> advantages, returns;
 };
+
+/// The Jensen-Shannon divergence of two policies at a token, from their log-probs; the teacher has
+/// the share lambda.
+inline Long mixture_divergence(Long lambda, Long temperature, Long policy, Long teacher) {
+  const Long p = policy / temperature, q = teacher / temperature;
+  if (lambda == 0) return p - q;
+  if (lambda == 1) return q - p;
+  const Long mixture = std::log(lambda * std::exp(q) + (1 - lambda) * std::exp(p));
+  return lambda * (q - mixture) + (1 - lambda) * (p - mixture);
+}
 
 /// The episodes of a row: the positions of their steps, in order.
 inline std::vector<std::vector<std::size_t>> episodes(const ReturnsRow& row, StepsOf steps) {

@@ -22,7 +22,7 @@ struct Numbers {
   index_t rows = 0, width = 0;
   std::vector<index_t> offsets;
   std::vector<double> logp, old_logp, rollout_logp, teacher_logp, token_advantages, weights,
-      kl_weights, level_log_weights, entropies, advantages, truncated, degenerate, groups;
+      kl_weights, level_log_weights, entropies, tags, advantages, truncated, degenerate, groups;
   std::vector<unsigned char> mask;
   std::vector<std::int64_t> segments;
 
@@ -70,13 +70,14 @@ inline Numbers random_numbers(Random& random, int most_rows, int longest, double
     if (level_logs) d.level_log_weights.push_back(random.pick({0.0, -0.5, 0.25, number()}));
     d.entropies.push_back(random.chance(wild) ? random.pick({nan, inf, -inf, -0.0})
                                               : number() - 0.2);
+    d.tags.push_back(random.chance(wild) ? nan : number() - 0.6);
     if (segments)
       d.segments.push_back(random.chance(0.1) ? random.below(3) : k == 0 ? 0 : d.segments.back());
     if (!masked) continue;
     d.mask.push_back(random.chance(0.8));
     if (d.mask.back()) continue;
     for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
-                        &d.weights, &d.kl_weights, &d.level_log_weights, &d.entropies}) {
+                        &d.weights, &d.kl_weights, &d.level_log_weights, &d.entropies, &d.tags}) {
       if (!array->empty()) array->back() = random.pick({nan, inf, -inf, 1e30, 0.0});
     }
   }
@@ -88,7 +89,7 @@ inline Numbers poisoned(Numbers d) {
   for (std::size_t k = 0; k < d.mask.size(); ++k) {
     if (d.mask[k]) continue;
     for (auto* array : {&d.logp, &d.old_logp, &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
-                        &d.weights, &d.kl_weights, &d.level_log_weights, &d.entropies}) {
+                        &d.weights, &d.kl_weights, &d.level_log_weights, &d.entropies, &d.tags}) {
       if (!array->empty()) (*array)[k] = k % 2 ? 7 : std::nan("");
     }
     if (!d.segments.empty()) d.segments[k] = 99;
@@ -109,7 +110,7 @@ class Stored {
     set(d.teacher_logp, teacher_, batch.teacher_logp);
     set(d.token_advantages, token_advantages_, batch.token_advantages);
     set(d.weights, weights_, batch.weights), set(d.kl_weights, kl_weights_, batch.kl_weights);
-    set(d.entropies, entropies_, batch.entropies);
+    set(d.entropies, entropies_, batch.entropies), set(d.tags, tags_, batch.tags);
     set(d.level_log_weights, level_logs_, batch.level_log_weights);
     mask_ = Memory<unsigned char>(d.mask), segments_ = Memory<std::int64_t>(d.segments);
     if (!d.mask.empty()) batch.mask = view<unsigned char>(mask_.data());
@@ -139,7 +140,7 @@ class Stored {
   }
   const Numbers d_;
   Memory<S> logp_, old_, rollout_, teacher_, token_advantages_, weights_, kl_weights_, level_logs_,
-      entropies_;
+      entropies_, tags_;
   Memory<unsigned char> mask_;
   Memory<std::int64_t> segments_;
   Memory<index_t> offsets_;
@@ -155,7 +156,7 @@ struct AnyPass {
   std::variant<prepass::Importance, prepass::Gate, prepass::MeanOne, prepass::Overlong,
                prepass::DegenerateGroups, prepass::TopEntropy, prepass::SecondMoment,
                prepass::Covariance, prepass::FutureKl, prepass::TeacherRatio,
-               prepass::TeacherPrefix>
+               prepass::TeacherPrefix, prepass::EntropyClip>
       chosen;
   Reach reach = Reach::None;
   double* threshold = nullptr;  ///< Where TopEntropy leaves its threshold on the host.
@@ -264,9 +265,15 @@ inline AnyPass random_pass(Random& random, int kind) {
     p.mix = random.pick({0.0, 0.5, 1.0, random.uniform()});
     p.clip = bounds(0.9, 1.2), p.negative_only = random.chance(0.3);
     any.chosen = p, weighs = true;
-  } else {
+  } else if (kind == 10) {
     any.chosen = prepass::TeacherPrefix{random.pick({0.0, 0.5, 2.0}), random.pick({1e-8, 0.5})};
     weighs = true;
+  } else {
+    prepass::EntropyClip p;
+    p.mu = random.pick({0.0, 0.5, 1.0, 2.5}), p.center = any_of<gdpo::EntropyCenter>(random);
+    p.max_share = random.pick({0.0, 0.05, 0.3, 1.0}), p.zero_advantage = random.chance(0.5);
+    p.policy = random.pick({gdpo::Against::Old, gdpo::Against::Rollout});
+    any.chosen = p;
   }
   const auto refused = [&] {
     return (weighs && any.reach == Reach::Mask) || (kind > 2 && any.reach == Reach::Level);
@@ -276,7 +283,7 @@ inline AnyPass random_pass(Random& random, int kind) {
   } while (refused());
   return any;
 }
-constexpr int kinds = 11;
+constexpr int kinds = 12;
 
 /// Memory for the prepared batches of a device, of exactly as many bytes as are needed, with NaN.
 class DeviceMemory {

@@ -82,6 +82,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       segments, `segments` (tokens) has ids whose runs are one segment; for those over groups,
       `groups` (rows) has equal numbers within a group. "teacher_ratio" (RLSD) and "teacher_prefix"
       (IW-OPD) weigh tokens by how `teacher_logp` differs from the log-probs that sampled them.
+      "trinity::clip_b" (Clip-B) drops tokens with a negative advantage whose update would lower the
+      entropy most; it reads `entropies`. "trinity::clip_v" (Clip-V) also reads `tags`, its center.
     mask, weights, kl_weights, entropy_weights, level_log_weights: those that there are already;
       masks are combined, weights multiplied, logs added.
     The arrays are those of PolicyLoss; none gets a gradient. Those of a GPU are read there, on the

@@ -75,6 +75,7 @@ inline constexpr auto own_prepasses = [](const auto& f) {
            Preset{"mean_one", prepass::MeanOne{}, "", ""},
            Preset{"second_moment", prepass::SecondMoment{}, "", "arXiv 2510.01161"},
            Preset{"covariance", prepass::Covariance{}, "", "arXiv 2505.22617"},
+           Preset{"entropy_clip", prepass::EntropyClip{}, "", "arXiv 2602.03392"},
            Preset{"future_kl", prepass::FutureKl{}, "", ""},
            Preset{"teacher_ratio", prepass::TeacherRatio{}, "", ""},
            Preset{"teacher_prefix", prepass::TeacherPrefix{}, "", "arXiv 2606.22600"});
@@ -122,6 +123,16 @@ constexpr auto with_outcome_advantages(const F& f) {
 template <class F>
 constexpr void for_each_outcome_advantage(const F& f) {
   with_outcome_advantages([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of token baselines, each an OptimalTokenBaseline.
+template <class F>
+constexpr auto with_token_baselines(const F& f) {
+  return detail::with_all(f, verl::token_baselines);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_token_baseline(const F& f) {
+  with_token_baselines([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset...) with the whole list of value losses.
 template <class F>

@@ -3,14 +3,16 @@
 #include <cmath>
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/prepass/entropy_clip.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
+#include <gdpo/value/mixture_penalty.hpp>
 #include <gdpo/value/outcome_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The losses of Trinity-RFT, algorithm/policy_loss_fn, the terms of its KL loss, kl_fn, and its
-/// distillation.
+/// The losses of Trinity-RFT, algorithm/policy_loss_fn, the terms of its KL loss, kl_fn, its masks
+/// and its distillation.
 ///
 /// Each mean over tokens adds 1e-8 to their number. Its loss_agg_mode:
 ///
@@ -189,6 +191,14 @@ inline constexpr auto rloo_outcome = [] {
   tokens.returns.gamma = 0, tokens.renorm = {};
   return OutcomeAdvantage<Rloo, decltype(tokens)>{verl::rloo, tokens, Placement::EveryToken};
 }();
+/// ClipBAdvantageFn, the mask after the advantages of its GRPO: mu 2.5, by the sampler's log-probs.
+inline constexpr prepass::EntropyClip clip_b{2.5, EntropyCenter::Batch, 1, false, Against::Rollout};
+/// ClipVAdvantageFn: mu 8.5, max_frac 1e-4, by old_logp, with its `necs` as TokenBatch::tags. It
+/// also drops tokens with A = 0, and max_frac does not limit those.
+inline constexpr prepass::EntropyClip clip_v{8.5, EntropyCenter::Tags, 1e-4, true, Against::Old};
+
+/// JSDAdvantage: lambda_coef 0.5 is penalty.kl.lambda, kl_coef 1 is penalty.coef, temperature 1.
+inline constexpr auto jsd = mixture_advantage;
 /// OnPolicyDistillAdvantage: the teacher's log ratio times kl_coef, 1, and no reward.
 inline constexpr auto on_policy_distill = distillation_advantage;
 
@@ -228,7 +238,8 @@ inline constexpr auto token_advantages = [](const auto& f) {
       Preset{"trinity::ppo", ppo_advantage, "PPOAdvantageFn", version},
       Preset{"trinity::reinforce_plus_plus", reinforce_plus_plus, "REINFORCEPLUSPLUSAdvantageFn",
              version},
-      Preset{"trinity::remax", remax, "REMAXAdvantageFn", version});
+      Preset{"trinity::remax", remax, "REMAXAdvantageFn", version},
+      Preset{"trinity::jsd", jsd, "JSDAdvantage", version});
 };
 /// The estimators from rows to tokens by name.
 inline constexpr auto outcome_advantages = [](const auto& f) {
@@ -238,7 +249,9 @@ inline constexpr auto outcome_advantages = [](const auto& f) {
 inline constexpr auto prepasses = [](const auto& f) {
   return f(
       Preset{"trinity::sequence_masking", sequence_masking, "enable_sequence_masking", version},
-      Preset{"trinity::mask_clip", mask_clip, "enable_mask_clip", version});
+      Preset{"trinity::mask_clip", mask_clip, "enable_mask_clip", version},
+      Preset{"trinity::clip_b", clip_b, "ClipBAdvantageFn", version},
+      Preset{"trinity::clip_v", clip_v, "ClipVAdvantageFn", version});
 };
 }  // namespace trinity
 GDPO_END_NAMESPACE

@@ -8,6 +8,7 @@
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/token_baseline.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -326,6 +327,23 @@ inline constexpr auto estimators = [](const auto& f) {
 /// to loss_max_clamp, 10. loss_agg_mode is `aggregate`. It is for distillation_from_logits().
 inline constexpr DistillationLoss forward_kl_topk_loss{0, Rest::Drop, 1, -10, {0, 10}};
 
+/// adv_estimator="optimal_token_baseline" (compute_optimal_token_baseline_advantage), with the
+/// default handle_zero_tail=True; False is tail = BaselineTail::Cancel. The returns are those of
+/// RewardToGo with gamma 1; rollout_is_weights are TokenBaselineBatch::weights.
+inline constexpr OptimalTokenBaseline optimal_token_baseline{
+    1e-8, BaselinePlace::Column, BaselineMembers::All, BaselineTail::Raw};
+/// adv_estimator="tir_optimal_token_baseline" (compute_multi_turn_optimal_token_baseline_advantage):
+/// the tokens of all turns side by side. Its handle_zero_tail is False by default.
+inline constexpr OptimalTokenBaseline multi_turn_optimal_token_baseline{
+    1e-8, BaselinePlace::Ordinal, BaselineMembers::NonEmpty, BaselineTail::Cancel};
+
+/// The token baselines by name.
+inline constexpr auto token_baselines = [](const auto& f) {
+  return f(Preset{"verl::optimal_token_baseline", optimal_token_baseline,
+                  "adv_estimator=optimal_token_baseline", version},
+           Preset{"verl::multi_turn_optimal_token_baseline", multi_turn_optimal_token_baseline,
+                  "adv_estimator=tir_optimal_token_baseline", version});
+};
 /// The estimators over tokens by name.
 inline constexpr auto token_advantages = [](const auto& f) {
   return f(Preset{"verl::gae", gae, "adv_estimator=gae", version},

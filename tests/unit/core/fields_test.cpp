@@ -364,6 +364,12 @@ TEST_CASE("settings: pre-passes", "[fields]") {
                                    {"high", or_infinity},
                                    {"seed", "at least 0"},
                                    {"reach", reach}});
+  settings(prepass::EntropyClip{}, {{"mu", or_infinity},
+                                    {"center", "batch | tags"},
+                                    {"max_share", unit},
+                                    {"zero_advantage", flag},
+                                    {"policy", "ref | old | teacher | rollout | data"},
+                                    {"reach", reach}});
   settings(prepass::FutureKl{}, {{"gamma", unit},
                                  {"clip.lo", number},
                                  {"clip.hi", number},

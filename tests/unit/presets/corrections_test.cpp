@@ -108,6 +108,8 @@ TEST_CASE("corrections by name set what their trainers do", "[presets][prepass]"
        "estimator=k1 pair=update statistic=sequence_mean when=negative_advantage max=0.1 " +
            clamp20 + " count_eps=1e-10"},
       {"trinity::mask_clip", "pair=update when=outward min=0 max=1.28"},
+      {"trinity::clip_b", "policy=rollout"},
+      {"trinity::clip_v", "mu=8.5 center=tags max_share=0.0001 zero_advantage=1"},
       {"importance", ""},
       {"gate", ""},
       {"masked_importance", ""},

@@ -54,6 +54,8 @@ TEST_CASE("names at run time are those of the list, each once", "[presets][runti
         runtime::token_advantage_names());
   CHECK(names_of([](const auto& f) { presets::for_each_outcome_advantage(f); }) ==
         runtime::outcome_advantage_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_token_baseline(f); }) ==
+        runtime::token_baseline_names());
   CHECK(names_of([](const auto& f) { presets::for_each_value_loss(f); }) ==
         runtime::value_loss_names());
   CHECK(names_of([](const auto& f) { presets::for_each_aggregate(f); }).size() == 5);
@@ -83,7 +85,13 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     CHECK(e->returns.steps == preset.value.returns.steps);
     CHECK(e->penalty.coef == preset.value.penalty.coef);
     CHECK((e->penalty.coef == 0 || e->returns.gamma == 0));  // of a run, but for distillation
-    CHECK(e->penalty.kl.estimator == preset.value.penalty.kl.estimator);
+    using KlTerm = std::decay_t<decltype(e->penalty.kl)>;
+    if constexpr (std::is_same_v<KlTerm, gdpo::penalty::Mixture>) {
+      CHECK(e->penalty.kl.lambda == preset.value.penalty.kl.lambda);
+      CHECK(e->penalty.kl.temperature == preset.value.penalty.kl.temperature);
+    } else {
+      CHECK(e->penalty.kl.estimator == preset.value.penalty.kl.estimator);
+    }
     CHECK(gdpo::math::is_inf(e->reward_clip.hi));
   });
   static_assert(has_each_type_once<runtime::OutcomeAdvantage>);
@@ -101,6 +109,18 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     CHECK(e->tokens.penalty.coef == 0);
     CHECK(gdpo::math::is_inf(e->tokens.reward_clip.hi));
   });
+  presets::for_each_token_baseline([](const auto& preset) {
+    INFO(preset.name);
+    const gdpo::OptimalTokenBaseline b = runtime::token_baseline(preset.name);
+    CHECK(b.eps == preset.value.eps);
+    CHECK(b.place == preset.value.place);
+    CHECK(b.members == preset.value.members);
+    CHECK(b.tail == preset.value.tail);
+  });
+  using gdpo::BaselineTail;
+  CHECK(runtime::token_baseline("verl::optimal_token_baseline").tail == BaselineTail::Raw);
+  CHECK(runtime::configured_token_baseline("verl::optimal_token_baseline tail=cancel").tail ==
+        BaselineTail::Cancel);
   presets::for_each_value_loss([](const auto& preset) {
     INFO(preset.name);
     const runtime::ValueLoss loss = runtime::value_loss(preset.name);

@@ -7,6 +7,7 @@
 #include <gdpo/value.hpp>
 #include <limits>
 
+#include "reference/naive_value.hpp"
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 
@@ -127,6 +128,61 @@ TEST_CASE("IW-OPD: the advantages of a teacher times the weights of the prefix, 
   const auto result = reinforce(prepared, gdpo::count(prepared), gdpo::view(gradient.data(), 1, 4));
   CHECK(gradient == Numbers{-1.5 / 4, 1.375 / 4, -2.5 / 4, 0});
   CHECK(result.loss == (1.5 * 2 - 1.375 * 2 + 2.5 * 3) / 4);
+}
+
+TEST_CASE("a mixture with the teacher: the definition in long double", "[value][teacher]") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    Data d{3, 11, {}, {}, {}, {}};
+    const double spread = random.pick({1e-6, 0.1, 3.0, 60.0});
+    for (int k = 0; k < 33; ++k) {
+      d.logp.push_back(-spread * random.uniform()), d.teacher.push_back(-spread * random.uniform());
+      d.mask.push_back(random.chance(0.8));
+    }
+    auto e = gdpo::mixture_advantage;
+    e.penalty.coef = random.pick({1.0, 0.8, -2.0});
+    e.penalty.kl.lambda = random.pick({0.0, 0.2, 0.5, 0.9, 1.0});
+    e.penalty.kl.temperature = random.pick({1.0, 2.0, 0.5});
+    const Numbers a = d(e);
+    Data poisoned = d;
+    for (std::size_t k = 0; k < 33; ++k) {
+      if (d.mask[k]) continue;
+      poisoned.logp[k] = std::nan(""), poisoned.teacher[k] = -INFINITY;
+    }
+    CHECK(poisoned(e) == a);
+    for (std::size_t k = 0; k < 33; ++k) {
+      const long double wanted =
+          d.mask[k] == 0
+              ? 0
+              : -static_cast<long double>(e.penalty.coef) *
+                    naive::mixture_divergence(e.penalty.kl.lambda, e.penalty.kl.temperature,
+                                              d.logp[k], d.teacher[k]);
+      // Two terms of at most |x| cancel, each off by a few units in the last place; those of the
+      // definition are as large as the log-probs.
+      const double x = std::fabs(d.teacher[k] - d.logp[k]) / e.penalty.kl.temperature,
+                   size = 1 + (std::fabs(d.teacher[k]) + std::fabs(d.logp[k])) * 2;
+      CHECK(std::fabs(static_cast<double>(a[k] - wanted)) <=
+            (16 * 0x1p-53 * x + 8 * 0x1p-64 * size) * std::fabs(e.penalty.coef));
+    }
+  }
+}
+
+TEST_CASE("a mixture with the teacher: its ends and its sign", "[value][teacher]") {
+  Data d{1, 4, {-1, -2, -3, -0.5}, {-1, -1, -4, -0.25}, {}, {1, 1, 1, 1}};
+  auto e = gdpo::mixture_advantage;
+  for (const double a : d(e)) CHECK(a >= 0);
+  CHECK(d(e)[0] == 0);
+  e.penalty.kl.lambda = 0;
+  CHECK(d(e) == d(gdpo::distillation_advantage));
+  e.penalty.kl.lambda = 1;
+  CHECK(d(e) == Numbers{0, -1, 1, -0.25});
+  e.penalty.kl.temperature = 0;
+  CHECK_THROWS_AS(d(e), gdpo::invalid_input);
+  e.penalty.kl = {2, 1};
+  CHECK_THROWS_AS(d(e), gdpo::invalid_input);
+  const auto named = gdpo::runtime::configured_token_advantage("trinity::jsd lambda=0.2 coef=2");
+  CHECK(std::visit([](const auto& x) { return x.penalty.coef; }, named) == 2);
 }
 
 TEST_CASE("distillation by name", "[value][teacher]") {

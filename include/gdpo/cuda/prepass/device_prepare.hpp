@@ -8,6 +8,7 @@
 #include <gdpo/math/check_fields.hpp>
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/drop_rows.hpp>
+#include <gdpo/prepass/entropy_clip.hpp>
 #include <tuple>
 #include <variant>
 
@@ -38,6 +39,8 @@ union OfRow {
   RunningStatistic statistic;
   RowWeights weights;
   CovarianceRow covariance;
+  prepass::EntropyClip::Sums entropy;
+  EntropySquare squares;
 };
 
 /// The arrays of a PrepassMemory.
@@ -53,6 +56,7 @@ struct PrepassArrays {
   index_t* before;                  ///< Valid tokens before each row.
   FirstNonFinite* non_finite;
   prepass::Covariance::Sums* sums;
+  prepass::EntropyClip::Spread* spread;
   double* factor;
   std::uint64_t* next_keys;
   SelectMemory select_limit, select_last;
@@ -73,6 +77,7 @@ struct PrepassArrays {
         before(cursor.take<index_t>(rows)),
         non_finite(cursor.take<FirstNonFinite>(CountRollout<S>::most_blocks)),
         sums(cursor.take<prepass::Covariance::Sums>(1)),
+        spread(cursor.take<prepass::EntropyClip::Spread>(1)),
         factor(cursor.take<double>(1)),
         next_keys(cursor.take<std::uint64_t>(SelectUnits::most)) {
     for (int i = 0; i < 2; ++i) {
@@ -133,6 +138,14 @@ struct CheckPrepass {
     }
   }
   void operator()(const prepass::Covariance& pass) const { check_advantages(pass); }
+  void operator()(const prepass::EntropyClip& pass) const {
+    if (layout.tokens == 0) return;
+    pass.need(has_advantages(),
+              static_cast<bool>(pass.policy == Against::Rollout ? batch.rollout_logp
+                                : batch.old_logp                ? batch.old_logp
+                                                                : batch.logp),
+              static_cast<bool>(batch.entropies), static_cast<bool>(batch.tags));
+  }
   void operator()(const prepass::FutureKl& pass) const { check_advantages(pass); }
   void operator()(const prepass::TeacherRatio& pass) const {
     if (layout.tokens > 0) {
@@ -196,6 +209,19 @@ class LaunchPrepass {
     launch_scan(device_, batch_, SumWeights<S>{of_rows});
     launch_add_rows(device_, of_rows, batch_.rows, MeanFactor{pass, memory_.factor});
     each(MultiplyWeights<S>{memory_.factor, out_});
+  }
+  void operator()(const prepass::EntropyClip& pass) const {
+    const EntropyMeasure<S> measure(pass, batch_);
+    auto* const sums = memory_.template rows_of<prepass::EntropyClip::Sums>();
+    launch_scan(device_, batch_, EntropySums<S>{measure, sums});
+    launch_add_rows(device_, sums, batch_.rows, EntropyOfRows{pass, memory_.spread});
+    auto* const squares = memory_.template rows_of<EntropySquare>();
+    launch_scan(device_, batch_, EntropySquares<S>{measure, memory_.spread, squares});
+    launch_add_rows(device_, squares, batch_.rows, EntropySquaresOfRows{memory_.spread});
+    const EntropyClipKey<S> key{pass, measure, memory_.spread};
+    write_keys(key);
+    pick(ByRank<EntropyClipRank>{{pass, memory_.spread}}, 0, 1);
+    if (pass.zero_advantage) each(DropZeroAdvantage<S>{key, out_});
   }
   void operator()(const prepass::FutureKl& pass) const {
     launch_scan(device_, batch_, FutureKlScan<S>{pass, out_});
@@ -335,7 +361,7 @@ TokenBatch<S> prepare_on(const Device& device, const TokenBatch<S>& batch, Prepa
   (check(passes), ...);
   constexpr auto reads = [] {
     auto arrays = gdpo::detail::TokenReads::none();
-    arrays.rollout = arrays.teacher = true;
+    arrays.rollout = arrays.teacher = arrays.tags = true;
     return arrays;
   }();
   const DeviceBatch<S> given(function, batch, layout, reads);
@@ -504,6 +530,7 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch,
 ///     TopEntropy                               14; of double 21; with a threshold 2
 ///     SecondMoment                             20, and one for each 4 bits of the number of tokens
 ///     Covariance                               22, and as many
+///     EntropyClip                              24, and as many; 25 with zero_advantage
 ///
 /// one more where some have Reach::Level; and one more for packed tokens in the last three, unless
 /// TopEntropy has a threshold. Where rows are scanned, a thread takes one token after the other,

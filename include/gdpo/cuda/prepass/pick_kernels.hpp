@@ -1,9 +1,10 @@
 #pragma once
-// The kernels of pre-passes that decide from the numbers of all tokens: TopEntropy, SecondMoment
-// and Covariance.
+// The kernels of pre-passes that decide from the numbers of all tokens: TopEntropy, SecondMoment,
+// Covariance and EntropyClip.
 #include <gdpo/cuda/prepass/prepass_rows.hpp>
 #include <gdpo/cuda/prepass/select.hpp>
 #include <gdpo/prepass/covariance.hpp>
+#include <gdpo/prepass/entropy_clip.hpp>
 #include <gdpo/prepass/second_moment.hpp>
 #include <gdpo/prepass/top_entropy.hpp>
 
@@ -292,6 +293,132 @@ struct CovarianceRank {
   GDPO_INLINE index_t operator()(index_t count) const {
     const index_t picks = pass.picks(sums->n);
     return (picks < count ? picks : count) - 1;
+  }
+};
+
+// ---- EntropyClip ----
+
+/// The measure of each token. A structure with the arrays that it reads.
+template <class S>
+struct EntropyMeasure {
+  DeviceTokens<S> logp, entropies, tags;  ///< `tags` is absent where they are not the center.
+
+  EntropyMeasure(const prepass::EntropyClip& pass, const DeviceBatch<S>& batch)
+      : logp(pass.policy == Against::Rollout ? batch.rollout_logp
+             : batch.old_logp                ? batch.old_logp
+                                             : batch.logp),
+        entropies(batch.entropies),
+        tags(pass.center == EntropyCenter::Tags ? batch.tags : DeviceTokens<S>{}) {}
+  GDPO_INLINE double operator()(const RowSpan& span, index_t t) const {
+    return prepass::EntropyClip::measure_of(logp_at(logp, span, t), logp_at(entropies, span, t),
+                                            tags ? logp_at(tags, span, t) : 0.0);
+  }
+};
+/// What both scans of the measure read.
+struct EntropyCell {
+  double d;
+  bool valid;
+};
+/// Its sums in each row.
+template <class S>
+struct EntropySums {
+  static constexpr bool backward = false, writes = false;
+  EntropyMeasure<S> measure;
+  prepass::EntropyClip::Sums* of_rows;
+
+  using Row = prepass::EntropyClip::Sums;
+  using Cell = EntropyCell;
+  GDPO_INLINE Row begin() const { return {}; }
+  GDPO_INLINE Cell read(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (!batch.valid(span, t)) return {0, false};
+    return {measure(span, t), true};
+  }
+  GDPO_INLINE void step(Row& row, const Cell& cell, const RowSpan&, index_t) const {
+    if (cell.valid) row.add(cell.d);
+  }
+  GDPO_INLINE void write(const DeviceBatch<S>&, const RowSpan&, index_t, const Cell&) const {}
+  GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan& span, const Row& row) const {
+    of_rows[span.row] = row;
+  }
+};
+/// Those of the batch, and what follows from them.
+struct EntropyOfRows {
+  using Of = prepass::EntropyClip::Sums;
+  using Total = Of;
+  prepass::EntropyClip pass;
+  prepass::EntropyClip::Spread* spread;
+  GDPO_INLINE void add(Total& total, index_t, const Of& of_row) const { total.merge(of_row); }
+  GDPO_INLINE void write(const Total& total) const { *spread = pass.spread_of(total); }
+};
+/// Its squares in each row.
+struct EntropySquare {
+  double sum = 0;
+};
+template <class S>
+struct EntropySquares {
+  static constexpr bool backward = false, writes = false;
+  EntropyMeasure<S> measure;
+  const prepass::EntropyClip::Spread* spread;
+  EntropySquare* of_rows;
+
+  using Row = EntropySquare;
+  using Cell = EntropyCell;
+  GDPO_INLINE Row begin() const { return {}; }
+  GDPO_INLINE Cell read(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (!batch.valid(span, t)) return {0, false};
+    return {prepass::EntropyClip::square_of(measure(span, t), *spread), true};
+  }
+  GDPO_INLINE void step(Row& row, const Cell& cell, const RowSpan&, index_t) const {
+    if (cell.valid) row.sum += cell.d;
+  }
+  GDPO_INLINE void write(const DeviceBatch<S>&, const RowSpan&, index_t, const Cell&) const {}
+  GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan& span, const Row& row) const {
+    of_rows[span.row] = row;
+  }
+};
+struct EntropySquaresOfRows {
+  using Of = EntropySquare;
+  using Total = Of;
+  prepass::EntropyClip::Spread* spread;
+  GDPO_INLINE void add(Total& total, index_t, const Of& of_row) const { total.sum += of_row.sum; }
+  GDPO_INLINE void write(const Total& total) const {
+    if (spread->n > 0) spread->variance = total.sum / spread->n;
+  }
+};
+/// The key of each token that may be dropped for A < 0.
+template <class S>
+struct EntropyClipKey {
+  prepass::EntropyClip pass;
+  EntropyMeasure<S> measure;
+  const prepass::EntropyClip::Spread* spread;
+
+  /// As EntropyClip::key_of.
+  GDPO_INLINE double key(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    return pass.key_of(measure(span, t) - spread->center, pass.bound_of(*spread),
+                       advantage_at(batch, span, t));
+  }
+  GDPO_INLINE double operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    const double k = key(batch, span, t);
+    return k == -math::infinity ? math::nan() : k;
+  }
+};
+/// The rank of the last token that is dropped for A < 0.
+struct EntropyClipRank {
+  prepass::EntropyClip pass;
+  const prepass::EntropyClip::Spread* spread;
+  GDPO_INLINE index_t operator()(index_t count) const {
+    const index_t picks = pass.picks(spread->n);
+    return (picks < count ? picks : count) - 1;
+  }
+};
+/// Drops the tokens with A = 0 that are below the bound.
+template <class S>
+struct DropZeroAdvantage {
+  EntropyClipKey<S> key;
+  WeightsOut<S> out;
+  GDPO_INLINE void operator()(const DeviceBatch<S>& batch, const RowSpan& span, index_t t) const {
+    if (!batch.valid(span, t)) return;
+    if (key.key(batch, span, t) == -math::infinity) out(span.begin + t, 0.0);
   }
 };
 

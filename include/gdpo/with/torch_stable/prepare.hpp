@@ -13,7 +13,7 @@ namespace detail {
 struct AnyPrepass {
   std::variant<prepass::Importance, prepass::Gate, prepass::MeanOne, prepass::Overlong,
                prepass::DegenerateGroups, prepass::TopEntropy, prepass::SecondMoment,
-               prepass::Covariance, prepass::FutureKl, prepass::TeacherRatio,
+               prepass::Covariance, prepass::EntropyClip, prepass::FutureKl, prepass::TeacherRatio,
                prepass::TeacherPrefix>
       chosen;
   Reach reach = Reach::None;            ///< That of the pre-pass; None: there is none.
