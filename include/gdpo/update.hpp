@@ -6,6 +6,7 @@
 /// In the order of a training step; each call works alone:
 ///
 ///     shape_rewards(rewards, lengths, rules...)   clips, scales, penalizes length; in place
+///     shape_rewards(rewards, groups, columns, rules...)   the same by rules that see the group
 ///     select_groups(batch, settings, attempt)     dynamic sampling: which groups to drop, how many
 ///                                                 prompts to sample again
 ///     plan(rows, settings)                        rows of each optimizer step, rank, micro-batch
@@ -80,6 +81,7 @@
 #include <gdpo/update/plan.hpp>
 #include <gdpo/update/polyak.hpp>
 #include <gdpo/update/select_groups.hpp>
+#include <gdpo/update/shape_groups.hpp>
 #include <gdpo/update/shape_rewards.hpp>
 #include <gdpo/update/shard.hpp>
 #include <gdpo/update/step.hpp>

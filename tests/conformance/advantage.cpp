@@ -21,6 +21,7 @@ struct Inputs {
   std::vector<std::int64_t> ids;
   std::vector<unsigned char> mask;    // rows by width; empty if the record has none
   std::vector<std::int64_t> lengths;  // valid tokens of each row
+  std::vector<double> output_tokens, input_tokens, turns;  // for rules that shape rewards
   index_t count = 0, reward_count = 1, width = 0;
 };
 
@@ -34,7 +35,8 @@ std::vector<T> stored_as(const std::vector<double>& values) {
 
 template <class T>
 Inputs<T> bind(const Json& inputs) {
-  only(inputs, {"rewards", "group_ids", "response_mask", "kl_values"});
+  only(inputs, {"rewards", "group_ids", "response_mask", "kl_values", "num_output_tokens",
+                "num_total_tokens", "num_turns"});
   Inputs<T> in;
   const Array rewards = array_of(inputs.at("rewards"));
   if (rewards.shape.empty() || rewards.shape.size() > 2)
@@ -44,6 +46,13 @@ Inputs<T> bind(const Json& inputs) {
   if (rewards.shape.size() == 2) in.reward_count = static_cast<index_t>(rewards.shape[1]);
   for (const long long id : integers_of(inputs.at("group_ids"))) in.ids.push_back(id);
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
+  if (inputs.contains("num_output_tokens")) {
+    in.output_tokens = array_of(inputs.at("num_output_tokens")).data;
+    in.input_tokens = array_of(inputs.at("num_total_tokens")).data;
+    for (std::size_t i = 0; i < in.input_tokens.size(); ++i)
+      in.input_tokens[i] -= in.output_tokens.at(i);
+    in.turns = array_of(inputs.at("num_turns")).data;
+  }
   if (inputs.contains("response_mask")) {
     const Array mask = array_of(inputs.at("response_mask"));
     if (mask.shape.size() != 2 || mask.shape[0] != rewards.shape[0])
@@ -101,7 +110,15 @@ auto call(const Target& target, const Batch& batch, const E& estimator,
 
 template <class T>
 void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
-  const Inputs<T> in = bind<T>(recorded.inputs);
+  Inputs<T> in = bind<T>(recorded.inputs);
+  if (!setup.shaping.empty()) {
+    gdpo::update::shaping::Columns columns;
+    columns.lengths = gdpo::view(in.output_tokens);
+    columns.input_lengths = gdpo::view(in.input_tokens);
+    columns.turns = gdpo::view(in.turns);
+    gdpo::runtime::shape_rewards(gdpo::view(in.rewards), gdpo::by_id(in.ids), columns,
+                                 setup.shaping);
+  }
   const auto batch = batch_of(in, setup.group_size);
   std::visit(
       [&](const auto& estimator) {
@@ -177,6 +194,7 @@ Handler rows(std::function<Setup(Params&, const Case&)> mapping) {
     const Setup setup = mapping(params, recorded);
     params.all_read();
     comparison.runs(settings_of(setup.estimator));
+    for (const gdpo::runtime::Shaping& rule : setup.shaping) comparison.runs(settings_of(rule));
     if (recorded.float32) {
       run<float>(recorded, setup, comparison);
     } else {

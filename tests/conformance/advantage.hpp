@@ -18,6 +18,8 @@ struct Setup {
   gdpo::runtime::Estimator estimator;
   // The recorded number of completions in every group; 0: groups of any size.
   gdpo::index_t group_size = 0;
+  // What shapes the rewards first.
+  std::vector<gdpo::runtime::Shaping> shaping{};
 
   // Compares the report with the metrics of the record, under the trainer's names for them.
   std::function<void(const gdpo::GroupReport&, Comparison&)> metrics = [](const auto&, auto&) {};
@@ -32,7 +34,8 @@ void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>&
 void set_penalty(gdpo::runtime::Estimator& estimator, double coef);
 
 // A handler for a function whose cases hold `rewards` (N, or N by rewards) and `group_ids`, and
-// optionally a `response_mask` (N by tokens) and `kl_values` (N). The mapping must read every
+// optionally a `response_mask` (N by tokens), `kl_values` (N), and the counts that rewards are shaped
+// by: `num_output_tokens`, `num_total_tokens` and `num_turns` (N). The mapping must read every
 // parameter.
 Handler rows(std::function<Setup(Params&, const Case&)> mapping);
 

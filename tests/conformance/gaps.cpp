@@ -209,11 +209,6 @@ const std::vector<Gap>& gaps() {
 
       {"prime_rl",
        "advantage",
-       {"GRPOAlgorithm.score_group"},
-       has("length_penalty"),
-       "a penalty by the lengths of a group"},
-      {"prime_rl",
-       "advantage",
        {"MaxRLAlgorithm.score_group"},
        every,
        "another scale: the mean of the group (MaxRL)"},

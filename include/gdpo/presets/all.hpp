@@ -19,6 +19,7 @@
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/unsloth_zoo.hpp>
 #include <gdpo/presets/verl.hpp>
+#include <gdpo/update/shape_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The list of presets. The names at run time, the conformance runner, the checks of the kernels
@@ -78,6 +79,20 @@ inline constexpr auto own_prepasses = [](const auto& f) {
            Preset{"teacher_ratio", prepass::TeacherRatio{}, "", ""},
            Preset{"teacher_prefix", prepass::TeacherPrefix{}, "", "arXiv 2606.22600"});
 };
+// The rules that shape rewards, for lines that set everything themselves.
+inline constexpr auto own_shapings = [](const auto& f) {
+  namespace shaping = update::shaping;
+  return f(Preset{"clip", shaping::Clip{}, "", ""}, Preset{"affine", shaping::Affine{}, "", ""},
+           Preset{"standardize", shaping::Standardize{}, "", ""},
+           Preset{"soft_overlong", shaping::SoftOverlong{}, "", "arXiv 2503.14476"},
+           Preset{"length_target", shaping::LengthTarget{}, "", "arXiv 2503.04697"},
+           Preset{"length_limit", shaping::LengthLimit{}, "", "arXiv 2503.04697"},
+           Preset{"length_at_most", shaping::LengthAtMost{}, "", "arXiv 2601.05242"},
+           Preset{"relative_cost", shaping::RelativeCost{}, "", ""},
+           Preset{"relative_length", shaping::RelativeLength{}, "", "arXiv 2501.12599"},
+           Preset{"length_among_right", shaping::LengthAmongRight{}, "", "arXiv 2504.09696"},
+           Preset{"solve_rate_length", shaping::SolveRateLength{}, "", "arXiv 2506.05256"});
+};
 inline constexpr auto own_token_advantages = [](const auto& f) {
   return f(Preset{"distillation", distillation_advantage, "", "Thinking Machines 2025"});
 };
@@ -89,7 +104,7 @@ constexpr auto with_estimators(const F& f) {
   return detail::with_all(f, detail::own_estimators, paper::estimators, trl::estimators,
                           verl::estimators, nvlabs::estimators, ms_swift::estimators,
                           open_instruct::estimators, nemo_rl::estimators, slime::estimators,
-                          textbook::estimators, per_group::estimators);
+                          textbook::estimators, per_group::estimators, prime_rl::estimators);
 }
 /// Calls f(preset) for each of them.
 template <class F>
@@ -152,6 +167,16 @@ constexpr auto with_prepasses(const F& f) {
 template <class F>
 constexpr void for_each_prepass(const F& f) {
   with_prepasses([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of rules that shape rewards.
+template <class F>
+constexpr auto with_shapings(const F& f) {
+  return detail::with_all(f, detail::own_shapings, prime_rl::shapings);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_shaping(const F& f) {
+  with_shapings([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset...) with the whole list of aggregates, which are verl's.
 template <class F>

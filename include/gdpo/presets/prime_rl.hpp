@@ -1,8 +1,10 @@
 #pragma once
-// Presets of prime-rl: its losses and their masks.
+// Presets of prime-rl: its losses and their masks, its estimators and its length penalty.
+#include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/update/shape_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of prime-rl, compute_loss: the ratio to the sampler without a clip, with a mask of
@@ -50,6 +52,25 @@ inline constexpr prepass::Gate ref_kl_mask = [] {
   return pass;
 }();
 
+/// GRPOAlgorithm: R minus the mean of the group. With its option length_penalty, shape the rewards
+/// by `length_penalty` first.
+inline constexpr DrGrpo grpo{};
+/// length_penalty: the rewards minus the mean of the group times 0.25 of the tokens
+/// (num_output_tokens_weight), 0.1 of the tokens read (num_input_tokens_weight; they are
+/// num_total_tokens - num_output_tokens) and 0.1 of the turns (num_turns_weight), each divided by
+/// the largest of the group.
+inline constexpr update::shaping::RelativeCost length_penalty{0.25, 0.1, 0.1};
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"prime_rl::grpo", grpo, "GRPOAlgorithm", version});
+};
+/// The rules that shape rewards, by name.
+inline constexpr auto shapings = [](const auto& f) {
+  return f(Preset{"prime_rl::length_penalty", length_penalty,
+                  "num_output_tokens_weight=0.25 num_input_tokens_weight=0.1 num_turns_weight=0.1",
+                  version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"prime_rl::default", policy_loss, "default_loss_fn", version},
