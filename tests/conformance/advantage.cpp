@@ -203,4 +203,26 @@ Handler rows(std::function<Setup(Params&, const Case&)> mapping) {
   };
 }
 
+Handler moving_baselines() {
+  return [](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    gdpo::update::EmaBaseline ema = gdpo::prime_rl::rae;
+    ema.decay = params.number("decay"), ema.start = params.number("start");
+    params.all_read();
+    comparison.runs(settings_of(gdpo::runtime::Running(ema)));
+    only(recorded.inputs, {"rewards", "agent_ids"});
+    const std::vector<double> rewards = array_of(recorded.inputs.at("rewards")).data;
+    const std::vector<long long> agents = integers_of(recorded.inputs.at("agent_ids"));
+    std::vector<double> baselines(rewards.size());
+    gdpo::EmaState state;
+    ema.baselines_into(state, gdpo::view(rewards), gdpo::view(agents), gdpo::view(baselines));
+    const std::vector<int> ids(rewards.size(), 0);
+    gdpo::RewardBatch batch{gdpo::view(rewards), gdpo::by_id(ids)};
+    batch.baseline = gdpo::view(baselines);
+    comparison.output("advantages",
+                      of_rows(call(recorded.target, batch, gdpo::prime_rl::rae_advantage)));
+    comparison.output("baselines", of_rows(state.baseline));
+  };
+}
+
 }  // namespace conformance

@@ -39,4 +39,8 @@ void set_penalty(gdpo::runtime::Estimator& estimator, double coef);
 // parameter.
 Handler rows(std::function<Setup(Params&, const Case&)> mapping);
 
+// A handler for a function whose cases hold `rewards` (N) and `agent_ids` (N), and whose baselines
+// are averages of the agents' rewards so far.
+Handler moving_baselines();
+
 }  // namespace conformance

@@ -418,6 +418,7 @@ void add_advantages(Registry& registry) {
   add("trinity", "OPMDGroupAdvantage", trinity_opmd);
   add("areal", "Normalization", areal_normalization);
   add("prime_rl", "GRPOAlgorithm.score_group", prime_rl_grpo);
+  registry.add("prime_rl", "advantage", "RAEAlgorithm.score_group", moving_baselines());
 }
 
 }  // namespace conformance

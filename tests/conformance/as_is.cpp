@@ -81,6 +81,10 @@ std::string settings_of(const gdpo::runtime::Shaping& rule) {
   return "shaping " + std::to_string(rule.index()) +
          std::visit([](const auto& r) { return settings_of_fields(r); }, rule);
 }
+std::string settings_of(const gdpo::runtime::Running& running) {
+  return "running " + std::to_string(running.index()) +
+         std::visit([](const auto& r) { return settings_of_fields(r); }, running);
+}
 std::string settings_of(const gdpo::runtime::Prepass& any) {
   const auto ends = [](const std::string& name, std::string_view with) {
     return name.size() >= with.size() &&
@@ -121,6 +125,8 @@ std::vector<std::string> without_record(const Report& report) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));
   });
   gdpo::presets::for_each_shaping(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_running(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_prepass(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });

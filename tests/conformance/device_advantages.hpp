@@ -15,7 +15,8 @@ using SummedRewards =
     gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>;
 
 // Every estimator that the runner calls.
-using DeviceEstimator = detail::With<gdpo::runtime::Estimator, SummedRewards>::type;
+using DeviceEstimator = detail::With<detail::With<gdpo::runtime::Estimator, SummedRewards>::type,
+                                     std::decay_t<decltype(gdpo::prime_rl::rae_advantage)>>::type;
 
 // One advantage per row, in the precision that the library gives for T, which is double or float.
 // If the members of every group are adjacent, the groups are passed as offsets, otherwise sorted.

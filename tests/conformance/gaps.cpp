@@ -214,7 +214,7 @@ const std::vector<Gap>& gaps() {
        "another scale: the mean of the group (MaxRL)"},
       {"prime_rl",
        "advantage",
-       {"RAEAlgorithm.score_group", "HierarchicalGRPOAlgorithm.score_group"},
+       {"HierarchicalGRPOAlgorithm.score_group"},
        every,
        "baselines of agents"},
   };

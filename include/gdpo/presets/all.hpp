@@ -19,6 +19,9 @@
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/unsloth_zoo.hpp>
 #include <gdpo/presets/verl.hpp>
+#include <gdpo/update/ema_baseline.hpp>
+#include <gdpo/update/return_scale.hpp>
+#include <gdpo/update/running_moments.hpp>
 #include <gdpo/update/shape_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -92,6 +95,12 @@ inline constexpr auto own_shapings = [](const auto& f) {
            Preset{"relative_length", shaping::RelativeLength{}, "", "arXiv 2501.12599"},
            Preset{"length_among_right", shaping::LengthAmongRight{}, "", "arXiv 2504.09696"},
            Preset{"solve_rate_length", shaping::SolveRateLength{}, "", "arXiv 2506.05256"});
+};
+// What keeps a state over the steps of a run, for lines that set everything themselves.
+inline constexpr auto own_running = [](const auto& f) {
+  return f(Preset{"running_moments", update::RunningMoments{}, "", ""},
+           Preset{"ema_baseline", update::EmaBaseline{}, "", "arXiv 2506.24119"},
+           Preset{"return_scale", update::ReturnScale{}, "", ""});
 };
 inline constexpr auto own_token_advantages = [](const auto& f) {
   return f(Preset{"distillation", distillation_advantage, "", "Thinking Machines 2025"});
@@ -177,6 +186,16 @@ constexpr auto with_shapings(const F& f) {
 template <class F>
 constexpr void for_each_shaping(const F& f) {
   with_shapings([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of what keeps a state over the steps of a run.
+template <class F>
+constexpr auto with_running(const F& f) {
+  return detail::with_all(f, detail::own_running, prime_rl::running);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_running(const F& f) {
+  with_running([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset...) with the whole list of aggregates, which are verl's.
 template <class F>

@@ -1,9 +1,10 @@
 #pragma once
-// Presets of prime-rl: its losses and their masks, its estimators and its length penalty.
+// Presets of prime-rl: its losses and their masks, its estimators, baseline and length penalty.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/update/ema_baseline.hpp>
 #include <gdpo/update/shape_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -60,6 +61,13 @@ inline constexpr DrGrpo grpo{};
 /// num_total_tokens - num_output_tokens) and 0.1 of the turns (num_turns_weight), each divided by
 /// the largest of the group.
 inline constexpr update::shaping::RelativeCost length_penalty{0.25, 0.1, 0.1};
+/// RAEAlgorithm (arXiv 2506.24119): the moving average of each agent, from 0 on. The decay is that
+/// of a run.
+inline constexpr update::EmaBaseline rae{0.95, 0};
+/// RAEAlgorithm: R minus RewardBatch::baseline, which is what `rae` writes. It reads no group:
+/// groups_of(1) does.
+inline constexpr GroupAdvantage<baseline::External, scale::None, combine::SumThenNormalize>
+    rae_advantage{};
 
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
@@ -70,6 +78,10 @@ inline constexpr auto shapings = [](const auto& f) {
   return f(Preset{"prime_rl::length_penalty", length_penalty,
                   "num_output_tokens_weight=0.25 num_input_tokens_weight=0.1 num_turns_weight=0.1",
                   version});
+};
+/// What keeps a state over the steps of a run, by name.
+inline constexpr auto running = [](const auto& f) {
+  return f(Preset{"prime_rl::rae", rae, "RAEAlgorithm", version});
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
