@@ -70,7 +70,7 @@ struct RunningMoments {
   bool update(Moments& state, const Moments& step) const {
     constexpr const char* function = "gdpo::update::RunningMoments::update";
     check(function, state);
-    if (step.n == 0 || !detail::all_finite(step)) return false;
+    if (step.n == 0) return false;
     Moments past = state;
     past.weight = math::mul(past.weight, decay), past.m2 = math::mul(past.m2, decay);
     const Moments next = merge(past, step);
