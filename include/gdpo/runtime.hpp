@@ -15,17 +15,19 @@
 ///                                   with "+" appended: with the gradient of k2;
 ///                                   with "*" appended: times the ratio
 ///     prepass(name)                 "trl::token_truncate", "open_instruct::rho", ...
+///     shaping(name)                 "soft_overlong", "prime_rl::length_penalty", ...
+///     running(name)                 "return_scale", "prime_rl::rae", ...: they keep a state
 ///     token_advantage(name)         "verl::gae", "openrlhf::reinforce", ...
 ///     outcome_advantage(name)       "openrlhf::rloo", "slime::grpo", ...
 ///     token_baseline(name)          "verl::optimal_token_baseline", ...
 ///     value_loss(name)              "verl::value_loss", "slime::value_loss", ...
 ///     configured_loss(line)         a loss with its settings from one line of text
-///     configured_estimator(line)    the same for an estimator
+///     configured_estimator(line)    the same for an estimator; configured_shaping, ... for others
 ///
 /// Levels are the importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode,
 /// KL terms verl's kl_loss_type. `estimator_names()`, `loss_names()`, `prepass_names()`,
-/// `token_advantage_names()`, `outcome_advantage_names()`, `token_baseline_names()` and
-/// `value_loss_names()` list the names.
+/// `shaping_names()`, `running_names()`, `token_advantage_names()`, `outcome_advantage_names()`,
+/// `token_baseline_names()` and `value_loss_names()` list the names.
 /// presets/all.hpp (`presets::for_each_estimator` and its siblings) also has the trainer's option
 /// behind each name, and the version that it was checked against.
 ///
@@ -224,6 +226,73 @@ inline const std::vector<std::string>& prepass_names() {
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Prepass prepass(std::string_view name) {
   return detail::named("gdpo::runtime::prepass", "name", name, detail::prepasses());
+}
+
+/// A variant of every rule that shapes rewards that a name can stand for (update/shape_groups.hpp).
+using Shaping = decltype(presets::with_shapings(detail::OfValues{}));
+
+namespace detail {
+inline const Table<Shaping>& shapings() {
+  static const Table<Shaping> entries = presets::with_shapings(TableOf<Shaping>{});
+  return entries;
+}
+}  // namespace detail
+
+/// The names of all rules that shape rewards, in the order of presets/all.hpp.
+inline const std::vector<std::string>& shaping_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::shapings());
+  return names;
+}
+
+/// The rule of that name, such as "prime_rl::length_penalty".
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline Shaping shaping(std::string_view name) {
+  return detail::named("gdpo::runtime::shaping", "name", name, detail::shapings());
+}
+
+/// update::shape_rewards with rules by name, which are applied in their order.
+template <class T, class Groups>
+update::ShapedRewards shape_rewards(View<T, 1> rewards, const Groups& groups,
+                                    const update::shaping::Columns& columns,
+                                    const std::vector<Shaping>& rules) {
+  constexpr const char* function = "gdpo::runtime::shape_rewards";
+  const auto for_each = [&rules](const auto& f) {
+    for (const Shaping& rule : rules) std::visit(f, rule);
+  };
+  return gdpo::detail::shape_by_group(
+      function, rewards, groups, columns,
+      [&] { for_each([&](const auto& rule) { gdpo::detail::check_fields(function, rule); }); },
+      [&](update::shaping::Count count) {
+        bool needed = false;
+        for_each([&](const auto& r) { needed = needed || gdpo::detail::needs_count(r, count, 0); });
+        return needed;
+      },
+      [&](gdpo::detail::ShapedGroup& group) {
+        for_each([&](const auto& rule) { group.apply(rule); });
+      });
+}
+
+/// A variant of every type that keeps a state over the steps of a run: update::RunningMoments,
+/// EmaBaseline, ReturnScale.
+using Running = decltype(presets::with_running(detail::OfValues{}));
+
+namespace detail {
+inline const Table<Running>& running() {
+  static const Table<Running> entries = presets::with_running(TableOf<Running>{});
+  return entries;
+}
+}  // namespace detail
+
+/// The names of all that keep a state over the steps of a run, in the order of presets/all.hpp.
+inline const std::vector<std::string>& running_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::running());
+  return names;
+}
+
+/// The one of that name, such as "prime_rl::rae".
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline Running running(std::string_view name) {
+  return detail::named("gdpo::runtime::running", "name", name, detail::running());
 }
 
 /// A variant of every estimator over tokens that a name can stand for.
@@ -816,6 +885,14 @@ inline Estimator configured_estimator(std::string_view line) {
 /// The pre-pass that a line NAME [SETTING=VALUE ...] describes, as in configured_estimator.
 inline Prepass configured_prepass(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_prepass", line, &prepass).value;
+}
+/// The same for a rule that shapes rewards: "soft_overlong max_length=20480 buffer=4096".
+inline Shaping configured_shaping(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_shaping", line, &shaping).value;
+}
+/// The same for what keeps a state over the steps of a run: "ema_baseline decay=0.9".
+inline Running configured_running(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_running", line, &running).value;
 }
 /// The same for an estimator over tokens: "verl::gae gamma=0.99 lambda=0.95".
 inline TokenAdvantage configured_token_advantage(std::string_view line) {

@@ -6,6 +6,9 @@
 /// In the order of a training step; each call works alone:
 ///
 ///     shape_rewards(rewards, lengths, rules...)   clips, scales, penalizes length; in place
+///     shape_rewards(rewards, groups, columns, rules...)   the same by rules that see the group
+///     RunningMoments, EmaBaseline, ReturnScale    running mean and std, baselines by role, reward
+///                                                 normalization; their state is a value of yours
 ///     select_groups(batch, settings, attempt)     dynamic sampling: which groups to drop, how many
 ///                                                 prompts to sample again
 ///     plan(rows, settings)                        rows of each optimizer step, rank, micro-batch
@@ -76,10 +79,14 @@
 #include <gdpo/group/by_offsets.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/update/clip_grad_norm.hpp>
+#include <gdpo/update/ema_baseline.hpp>
 #include <gdpo/update/pack.hpp>
 #include <gdpo/update/plan.hpp>
 #include <gdpo/update/polyak.hpp>
+#include <gdpo/update/return_scale.hpp>
+#include <gdpo/update/running_moments.hpp>
 #include <gdpo/update/select_groups.hpp>
+#include <gdpo/update/shape_groups.hpp>
 #include <gdpo/update/shape_rewards.hpp>
 #include <gdpo/update/shard.hpp>
 #include <gdpo/update/step.hpp>

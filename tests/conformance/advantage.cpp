@@ -22,6 +22,7 @@ struct Inputs {
   std::vector<unsigned char> mask;    // rows by width; empty if the record has none
   bool of_tokens = false;             // each token is a row, and the mask says which are used
   std::vector<std::int64_t> lengths;  // valid tokens of each row
+  std::vector<double> output_tokens, input_tokens, turns;  // for rules that shape rewards
   index_t count = 0, reward_count = 1, width = 0;
 };
 
@@ -35,8 +36,8 @@ std::vector<T> stored_as(const std::vector<double>& values) {
 
 template <class T>
 Inputs<T> bind(const Json& inputs) {
-  only(inputs,
-       {"rewards", "values", "group_ids", "response_mask", "kl_values", "old_logp", "ref_logp"});
+  only(inputs, {"rewards", "values", "group_ids", "response_mask", "kl_values", "old_logp",
+                "ref_logp", "num_output_tokens", "num_total_tokens", "num_turns"});
   Inputs<T> in;
   in.of_tokens = inputs.contains("values");
   Array rewards = array_of(inputs.at(in.of_tokens ? "values" : "rewards"));
@@ -48,6 +49,13 @@ Inputs<T> bind(const Json& inputs) {
   for (const long long id : integers_of(inputs.at("group_ids")))
     in.ids.insert(in.ids.end(), in.of_tokens ? rewards.shape[1] : 1, id);
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
+  if (inputs.contains("num_output_tokens")) {
+    in.output_tokens = array_of(inputs.at("num_output_tokens")).data;
+    in.input_tokens = array_of(inputs.at("num_total_tokens")).data;
+    for (std::size_t i = 0; i < in.input_tokens.size(); ++i)
+      in.input_tokens[i] -= in.output_tokens.at(i);
+    in.turns = array_of(inputs.at("num_turns")).data;
+  }
   if (inputs.contains("response_mask")) {
     const Array mask = array_of(inputs.at("response_mask"));
     if (mask.shape.size() != 2 || mask.shape[0] != rewards.shape[0])
@@ -119,7 +127,15 @@ auto call(const Target& target, const Batch& batch, const E& estimator,
 
 template <class T>
 void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
-  const Inputs<T> in = bind<T>(recorded.inputs);
+  Inputs<T> in = bind<T>(recorded.inputs);
+  if (!setup.shaping.empty()) {
+    gdpo::update::shaping::Columns columns;
+    columns.lengths = gdpo::view(in.output_tokens);
+    columns.input_lengths = gdpo::view(in.input_tokens);
+    columns.turns = gdpo::view(in.turns);
+    gdpo::runtime::shape_rewards(gdpo::view(in.rewards), gdpo::by_id(in.ids), columns,
+                                 setup.shaping);
+  }
   const auto batch = batch_of(in, setup.group_size);
   std::visit(
       [&](const auto& estimator) {
@@ -203,11 +219,34 @@ Handler rows(std::function<Setup(Params&, const Case&)> mapping) {
     const Setup setup = mapping(params, recorded);
     params.all_read();
     comparison.runs(settings_of(setup.estimator));
+    for (const gdpo::runtime::Shaping& rule : setup.shaping) comparison.runs(settings_of(rule));
     if (recorded.float32) {
       run<float>(recorded, setup, comparison);
     } else {
       run<double>(recorded, setup, comparison);
     }
+  };
+}
+
+Handler moving_baselines() {
+  return [](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    gdpo::update::EmaBaseline ema = gdpo::prime_rl::rae;
+    ema.decay = params.number("decay"), ema.start = params.number("start");
+    params.all_read();
+    comparison.runs(settings_of(gdpo::runtime::Running(ema)));
+    only(recorded.inputs, {"rewards", "agent_ids"});
+    const std::vector<double> rewards = array_of(recorded.inputs.at("rewards")).data;
+    const std::vector<long long> agents = integers_of(recorded.inputs.at("agent_ids"));
+    std::vector<double> baselines(rewards.size());
+    gdpo::EmaState state;
+    ema.baselines_into(state, gdpo::view(rewards), gdpo::view(agents), gdpo::view(baselines));
+    const std::vector<int> ids(rewards.size(), 0);
+    gdpo::RewardBatch batch{gdpo::view(rewards), gdpo::by_id(ids)};
+    batch.baseline = gdpo::view(baselines);
+    comparison.output("advantages",
+                      of_rows(call(recorded.target, batch, gdpo::prime_rl::rae_advantage)));
+    comparison.output("baselines", of_rows(state.baseline));
   };
 }
 

@@ -18,6 +18,8 @@ struct Setup {
   gdpo::runtime::Estimator estimator;
   // The recorded number of completions in every group; 0: groups of any size.
   gdpo::index_t group_size = 0;
+  // What shapes the rewards first.
+  std::vector<gdpo::runtime::Shaping> shaping{};
 
   // The metrics are those of the rewards before the bounds and the penalty of the estimator.
   bool reports_given_rewards = false;
@@ -35,9 +37,14 @@ void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>&
 void set_penalty(gdpo::runtime::Estimator& estimator, double coef);
 
 // A handler for a function whose cases hold `rewards` (N, or N by rewards) and `group_ids`, and
-// optionally a `response_mask` (N by tokens), and `kl_values` (N) or `old_logp` and `ref_logp` (N by
-// tokens). Where they hold `values` (N by tokens) in place of rewards, each token is a row of the
-// group of its row. The mapping must read every parameter.
+// optionally a `response_mask` (N by tokens), `kl_values` (N) or `old_logp` and `ref_logp` (N by
+// tokens), and the counts that rewards are shaped by: `num_output_tokens`, `num_total_tokens` and
+// `num_turns` (N). Where they hold `values` (N by tokens) in place of rewards, each token is a row
+// of the group of its row. The mapping must read every parameter.
 Handler rows(std::function<Setup(Params&, const Case&)> mapping);
+
+// A handler for a function whose cases hold `rewards` (N) and `agent_ids` (N), and whose baselines
+// are averages of the agents' rewards so far.
+Handler moving_baselines();
 
 }  // namespace conformance

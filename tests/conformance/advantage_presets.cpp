@@ -164,6 +164,19 @@ Setup areal_normalization(Params& params, const Case&) {
   return setup;
 }
 
+Setup prime_rl_grpo(Params& params, const Case&) {
+  Setup setup{estimator("prime_rl::grpo")};
+  if (!params.has("length_penalty")) return setup;
+  Params weights = params.object("length_penalty");
+  gdpo::update::shaping::RelativeCost cost = gdpo::prime_rl::length_penalty;
+  cost.output = weights.number("num_output_tokens_weight");
+  cost.input = weights.number("num_input_tokens_weight");
+  cost.turns = weights.number("num_turns_weight");
+  weights.all_read();
+  setup.shaping = {cost};
+  return setup;
+}
+
 // --- nvlabs_gdpo: its forks of trl and verl
 
 Setup nvlabs_trl_rollouts(Params& params, const Case&) {
@@ -427,8 +440,9 @@ void add_advantages(Registry& registry) {
   add("trinity", "ASYMREGroupAdvantage", trinity_asymre);
   add("trinity", "REINFORCEGroupAdvantage", without_settings("trinity::reinforce"));
   add("areal", "Normalization", areal_normalization);
-  add("prime_rl", "GRPOAlgorithm.score_group", without_settings("prime_rl::grpo"));
+  add("prime_rl", "GRPOAlgorithm.score_group", prime_rl_grpo);
   add("prime_rl", "MaxRLAlgorithm.score_group", without_settings("prime_rl::maxrl"));
+  registry.add("prime_rl", "advantage", "RAEAlgorithm.score_group", moving_baselines());
 }
 
 }  // namespace conformance

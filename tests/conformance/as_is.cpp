@@ -95,6 +95,14 @@ std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
   return text("value", loss.half, loss.delta, loss.aggregate.mode, loss.aggregate.over,
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
 }
+std::string settings_of(const gdpo::runtime::Shaping& rule) {
+  return "shaping " + std::to_string(rule.index()) +
+         std::visit([](const auto& r) { return settings_of_fields(r); }, rule);
+}
+std::string settings_of(const gdpo::runtime::Running& running) {
+  return "running " + std::to_string(running.index()) +
+         std::visit([](const auto& r) { return settings_of_fields(r); }, running);
+}
 std::string settings_of(const gdpo::runtime::Prepass& any) {
   const auto ends = [](const std::string& name, std::string_view with) {
     return name.size() >= with.size() &&
@@ -139,6 +147,10 @@ std::vector<std::string> without_record(const Report& report) {
   gdpo::presets::for_each_value_loss([&](const auto& preset) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));
   });
+  gdpo::presets::for_each_shaping(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_running(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_prepass(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   return names;

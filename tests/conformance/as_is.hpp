@@ -21,6 +21,8 @@ std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator);
 std::string settings_of(const gdpo::runtime::OutcomeAdvantage& estimator);
 std::string settings_of(const gdpo::OptimalTokenBaseline& baseline);
 std::string settings_of(const gdpo::runtime::ValueLoss& loss);
+std::string settings_of(const gdpo::runtime::Shaping& rule);
+std::string settings_of(const gdpo::runtime::Running& running);
 std::string settings_of(const gdpo::runtime::Prepass& pass);
 
 // The names of the trainers' presets that no passed case, of the version the preset names, ran as

@@ -5,6 +5,8 @@
 #include <gdpo/runtime.hpp>
 #include <vector>
 
+#include "with.hpp"
+
 namespace conformance {
 
 // The weighted sum of the rewards of a row, and nothing else.
@@ -12,7 +14,8 @@ using SummedRewards =
     gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>;
 
 // Every estimator that the runner calls. SummedRewards is among them: presets have its type.
-using DeviceEstimator = gdpo::runtime::Estimator;
+using DeviceEstimator = detail::With<gdpo::runtime::Estimator,
+                                     std::decay_t<decltype(gdpo::prime_rl::rae_advantage)>>::type;
 
 // One advantage per row, in the precision that the library gives for T, which is double or float.
 // If the members of every group are adjacent, the groups are passed as offsets, otherwise sorted.

@@ -127,12 +127,7 @@ const std::vector<Gap>& gaps() {
 
       {"prime_rl",
        "advantage",
-       {"GRPOAlgorithm.score_group"},
-       has("length_penalty"),
-       "a penalty by the lengths of a group"},
-      {"prime_rl",
-       "advantage",
-       {"RAEAlgorithm.score_group", "HierarchicalGRPOAlgorithm.score_group"},
+       {"HierarchicalGRPOAlgorithm.score_group"},
        every,
        "baselines of agents"},
   };

@@ -22,11 +22,13 @@ from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
 from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens
 from ._prepare import Prepared, prepare, prepasses
+from ._running import EmaBaseline, ReturnScale, RunningMoments, shape_rewards, shapings
 from ._settings import Setting, estimator_settings, loss_settings
 from .configs import Configured, from_config
 
-__all__ = ["AdaptiveEntropy", "Configured", "ContrastiveLoss", "Finding", "Metrics", "Mismatch",
-           "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report", "Setting",
-           "TokenLogprobs", "advantages", "contrastive_losses", "count", "count_group_tokens",
-           "diagnose", "estimator_settings", "estimators", "from_config", "instruction_set",
-           "loss_settings", "losses", "mismatch", "prepare", "prepasses", "token_logprobs"]
+__all__ = ["AdaptiveEntropy", "Configured", "ContrastiveLoss", "EmaBaseline", "Finding", "Metrics",
+           "Mismatch", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report",
+           "ReturnScale", "RunningMoments", "Setting", "TokenLogprobs", "advantages",
+           "contrastive_losses", "count", "count_group_tokens", "diagnose", "estimator_settings",
+           "estimators", "from_config", "instruction_set", "loss_settings", "losses", "mismatch",
+           "prepare", "prepasses", "shape_rewards", "shapings", "token_logprobs"]

@@ -66,6 +66,13 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(diagnose_schema);
   library.def(pid_schema);
   library.def(adaptive_entropy_schema);
+  library.def(shape_rewards_schema);
+  library.def(measure_schema);
+  library.def(merge_moments_schema);
+  library.def(running_moments_schema);
+  library.def(ema_baseline_schema);
+  library.def(observe_returns_schema);
+  library.def(return_scale_schema);
   library.def("instruction_set() -> str");
 }
 
@@ -96,6 +103,13 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("diagnose", TORCH_BOX(&diagnose));
   library.impl("pid", TORCH_BOX(&pid));
   library.impl("adaptive_entropy", TORCH_BOX(&adaptive_entropy));
+  library.impl("shape_rewards", TORCH_BOX(&shape_rewards));
+  library.impl("measure", TORCH_BOX(&measure));
+  library.impl("merge_moments", TORCH_BOX(&merge_moments));
+  library.impl("running_moments", TORCH_BOX(&running_moments));
+  library.impl("ema_baseline", TORCH_BOX(&ema_baseline));
+  library.impl("observe_returns", TORCH_BOX(&observe_returns));
+  library.impl("return_scale", TORCH_BOX(&return_scale));
 }
 
 // Operators without a tensor have no device by which PyTorch could choose.

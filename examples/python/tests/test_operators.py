@@ -171,6 +171,8 @@ def test_every_operator_is_checked():
              "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
              "adaptive_entropy",  # test_entropy.py
+             "shape_rewards", "measure", "merge_moments", "running_moments", "ema_baseline",
+             "observe_returns", "return_scale",  # test_running.py
              "instruction_set"}
     registered = {name.split("::")[1].split(".")[0]
                   for name in torch._C._dispatch_get_all_op_names() if name.startswith("gdpo::")}

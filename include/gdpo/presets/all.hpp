@@ -19,6 +19,10 @@
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/unsloth_zoo.hpp>
 #include <gdpo/presets/verl.hpp>
+#include <gdpo/update/ema_baseline.hpp>
+#include <gdpo/update/return_scale.hpp>
+#include <gdpo/update/running_moments.hpp>
+#include <gdpo/update/shape_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The list of presets. The names at run time, the conformance runner, the checks of the kernels
@@ -79,6 +83,26 @@ inline constexpr auto own_prepasses = [](const auto& f) {
            Preset{"future_kl", prepass::FutureKl{}, "", ""},
            Preset{"teacher_ratio", prepass::TeacherRatio{}, "", ""},
            Preset{"teacher_prefix", prepass::TeacherPrefix{}, "", "arXiv 2606.22600"});
+};
+// The rules that shape rewards, for lines that set everything themselves.
+inline constexpr auto own_shapings = [](const auto& f) {
+  namespace shaping = update::shaping;
+  return f(Preset{"clip", shaping::Clip{}, "", ""}, Preset{"affine", shaping::Affine{}, "", ""},
+           Preset{"standardize", shaping::Standardize{}, "", ""},
+           Preset{"soft_overlong", shaping::SoftOverlong{}, "", "arXiv 2503.14476"},
+           Preset{"length_target", shaping::LengthTarget{}, "", "arXiv 2503.04697"},
+           Preset{"length_limit", shaping::LengthLimit{}, "", "arXiv 2503.04697"},
+           Preset{"length_at_most", shaping::LengthAtMost{}, "", "arXiv 2601.05242"},
+           Preset{"relative_cost", shaping::RelativeCost{}, "", ""},
+           Preset{"relative_length", shaping::RelativeLength{}, "", "arXiv 2501.12599"},
+           Preset{"length_among_right", shaping::LengthAmongRight{}, "", "arXiv 2504.09696"},
+           Preset{"solve_rate_length", shaping::SolveRateLength{}, "", "arXiv 2506.05256"});
+};
+// What keeps a state over the steps of a run, for lines that set everything themselves.
+inline constexpr auto own_running = [](const auto& f) {
+  return f(Preset{"running_moments", update::RunningMoments{}, "", ""},
+           Preset{"ema_baseline", update::EmaBaseline{}, "", "arXiv 2506.24119"},
+           Preset{"return_scale", update::ReturnScale{}, "", ""});
 };
 inline constexpr auto own_token_advantages = [](const auto& f) {
   return f(Preset{"distillation", distillation_advantage, "", "Thinking Machines 2025"});
@@ -177,6 +201,26 @@ constexpr auto with_prepasses(const F& f) {
 template <class F>
 constexpr void for_each_prepass(const F& f) {
   with_prepasses([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of rules that shape rewards.
+template <class F>
+constexpr auto with_shapings(const F& f) {
+  return detail::with_all(f, detail::own_shapings, prime_rl::shapings);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_shaping(const F& f) {
+  with_shapings([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of what keeps a state over the steps of a run.
+template <class F>
+constexpr auto with_running(const F& f) {
+  return detail::with_all(f, detail::own_running, prime_rl::running);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_running(const F& f) {
+  with_running([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset...) with the whole list of aggregates, which are verl's.
 template <class F>

@@ -1,9 +1,11 @@
 #pragma once
-// Presets of prime-rl: its estimators, its losses and their masks.
+// Presets of prime-rl: its losses and their masks, its estimators, baseline and length penalty.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/correction.hpp>
 #include <gdpo/presets/preset.hpp>
+#include <gdpo/update/ema_baseline.hpp>
+#include <gdpo/update/shape_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of prime-rl, compute_loss: the ratio to the sampler without a clip, with a mask of
@@ -24,7 +26,8 @@ constexpr Estimator conventions() {
   return e;
 }
 }  // namespace detail
-/// GRPOAlgorithm.score_group: the reward minus the mean of the group.
+/// GRPOAlgorithm.score_group: the reward minus the mean of the group. With its option
+/// length_penalty, shape the rewards by `length_penalty` first.
 inline constexpr DrGrpo grpo = detail::conventions<DrGrpo>();
 /// MaxRLAlgorithm.score_group: the same divided by that mean, and 0 where the mean is not above 0.
 inline constexpr MaxRl maxrl = detail::conventions<MaxRl>();
@@ -66,10 +69,33 @@ inline constexpr prepass::Gate ref_kl_mask = [] {
   return pass;
 }();
 
+/// length_penalty: the rewards minus the mean of the group times 0.25 of the tokens
+/// (num_output_tokens_weight), 0.1 of the tokens read (num_input_tokens_weight; they are
+/// num_total_tokens - num_output_tokens) and 0.1 of the turns (num_turns_weight), each divided by
+/// the largest of the group.
+inline constexpr update::shaping::RelativeCost length_penalty{0.25, 0.1, 0.1};
+/// RAEAlgorithm (arXiv 2506.24119): the moving average of each agent, from 0 on. The decay is that
+/// of a run.
+inline constexpr update::EmaBaseline rae{0.95, 0};
+/// RAEAlgorithm: R minus RewardBatch::baseline, which is what `rae` writes. It reads no group:
+/// groups_of(1) does.
+inline constexpr GroupAdvantage<baseline::External, scale::None, combine::SumThenNormalize>
+    rae_advantage{};
+
 /// The estimators by name.
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"prime_rl::grpo", grpo, "GRPOAlgorithm", version},
            Preset{"prime_rl::maxrl", maxrl, "MaxRLAlgorithm", version});
+};
+/// The rules that shape rewards, by name.
+inline constexpr auto shapings = [](const auto& f) {
+  return f(Preset{"prime_rl::length_penalty", length_penalty,
+                  "num_output_tokens_weight=0.25 num_input_tokens_weight=0.1 num_turns_weight=0.1",
+                  version});
+};
+/// What keeps a state over the steps of a run, by name.
+inline constexpr auto running = [](const auto& f) {
+  return f(Preset{"prime_rl::rae", rae, "RAEAlgorithm", version});
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {

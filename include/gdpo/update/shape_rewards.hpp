@@ -3,6 +3,7 @@
 #include <gdpo/core/declares.hpp>
 #include <gdpo/math/check_fields.hpp>
 #include <gdpo/storage/column.hpp>
+#include <utility>
 
 GDPO_BEGIN_NAMESPACE
 namespace update {
@@ -19,6 +20,9 @@ namespace shaping {
 struct Args {
   double reward;  ///< The reward after the rules before this one; never NaN.
   double tokens;  ///< The length of the completion in tokens; NaN if the call has no lengths.
+  double input_tokens = math::nan();  ///< What it has read, in tokens; NaN if that is not given.
+  double turns = math::nan();         ///< Its turns; NaN if they are not given.
+  index_t row = 0;                    ///< Its row, for rules that hold arrays of their own.
 };
 
 /// min(max(reward, min), max): the reward kept within bounds.
@@ -55,6 +59,26 @@ struct Affine {
   static constexpr void fields(Self& s, const Field& field) {
     field("scale", s.scale, finite(), "what the reward is multiplied by");
     field("offset", s.offset, finite(), "what is added, in units of the reward");
+  }
+};
+
+/// (reward - mean) / std, kept within +-bound: rewards normalized by numbers that are known, such as
+/// those of RunningMoments (update/running_moments.hpp) or ReturnScale (update/return_scale.hpp).
+struct Standardize {
+  double mean = 0;                ///< What is subtracted, in units of the reward.
+  double std = 1;                 ///< What divides, in units of the reward; more than 0.
+  double bound = math::infinity;  ///< The largest magnitude, at least 0; infinity: no bound.
+  /// The normalized reward.
+  double operator()(const Args& a) const {
+    return (math::min)((math::max)((a.reward - mean) / std, -bound), bound);
+  }
+  static constexpr const char* name = "standardize";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("mean", s.mean, finite(), "what is subtracted");
+    field("std", s.std, more_than(0), "what divides");
+    field("bound", s.bound, at_least(0).or_infinity(), "the largest magnitude");
   }
 };
 
@@ -172,26 +196,39 @@ namespace detail {
 
 /// Applies a rule; false if the reward is now NaN.
 template <class Rule>
-bool shape(const Rule& rule, double& reward, double tokens) {
-  reward = rule(update::shaping::Args{reward, tokens});
-  return !math::is_nan(reward);
+bool shape(const Rule& rule, update::shaping::Args& args) {
+  args.reward = rule(std::as_const(args));
+  return !math::is_nan(args.reward);
 }
 
-/// Throws unless `lengths` has a count for each row, or is absent and no rule reads it.
-inline void check_lengths(const char* function, const Column& lengths, index_t rows, bool read) {
+/// Throws unless `counts` has a count for each row, or is absent and no rule reads it.
+inline void check_shaping_counts(const char* function, const char* name, const char* words,
+                                 const Column& counts, index_t rows, bool read) {
   using contract::text;
-  if (!lengths) {
-    if (read && rows > 0)
-      contract::fail(function, "lengths", "no column", "token counts, because a rule reads them");
+  if (!counts) {
+    if (read && rows > 0) {
+      contract::fail(function, name, "no column",
+                     contract::Text(words) + ", because a rule reads them");
+    }
     return;
   }
-  contract::check_entries(function, "lengths", lengths.size(), rows);
+  contract::check_entries(function, name, counts.size(), rows);
   for (index_t i = 0; i < rows; ++i) {
-    const double tokens = lengths(i);
-    if (!(tokens >= 0) || math::not_finite(tokens)) {
-      contract::fail(function, "lengths(" + text(i) + ")", text(tokens), "a count of at least 0");
+    const double count = counts(i);
+    if (!(count >= 0) || math::not_finite(count)) {
+      contract::fail(function, contract::Text(name) + "(" + text(i) + ")", text(count),
+                     "a count of at least 0");
     }
   }
+}
+
+/// Writes a shaped reward, and counts what has become of it.
+template <class T>
+void store_shaped(T& place, double original, double reward, update::ShapedRewards& shaped) {
+  store(place, reward);
+  const double rounded = load(place);
+  shaped.changed += math::differ(original, rounded);
+  shaped.not_finite += math::is_inf(rounded);
 }
 
 }  // namespace detail
@@ -233,7 +270,8 @@ ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rul
   constexpr const char* function = "gdpo::update::shape_rewards";
   const index_t rows = contract::check_written(function, "rewards", rewards);
   (gdpo::detail::check_fields(function, rules), ...);
-  detail::check_lengths(function, lengths, rows, (detail::reads_tokens_v<Rules> || ...));
+  detail::check_shaping_counts(function, "lengths", "token counts", lengths, rows,
+                               (detail::reads_tokens_v<Rules> || ...));
 
   ShapedRewards shaped;
   for (index_t i = 0; i < rows; ++i) {
@@ -242,13 +280,10 @@ ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rul
       ++shaped.missing;
       continue;
     }
-    [[maybe_unused]] const double tokens = lengths ? lengths(i) : math::nan();
-    double reward = original;
-    if (!(detail::shape(rules, reward, tokens) && ...)) reward = math::infinity;
-    store(rewards(i), reward);
-    const double rounded = load(rewards(i));
-    shaped.changed += math::differ(original, rounded);
-    shaped.not_finite += math::is_inf(rounded);
+    shaping::Args args{original, lengths ? lengths(i) : math::nan()};
+    args.row = i;
+    if (!(detail::shape(rules, args) && ...)) args.reward = math::infinity;
+    detail::store_shaped(rewards(i), original, args.reward, shaped);
   }
   return shaped;
 }

@@ -33,5 +33,6 @@
 #include <gdpo/with/torch_stable/mismatch.hpp>
 #include <gdpo/with/torch_stable/pid.hpp>
 #include <gdpo/with/torch_stable/prepare.hpp>
+#include <gdpo/with/torch_stable/running.hpp>
 #include <gdpo/with/torch_stable/scale.hpp>
 #include <gdpo/with/torch_stable/settings.hpp>

@@ -50,6 +50,8 @@ TEST_CASE("names at run time are those of the list, each once", "[presets][runti
         runtime::estimator_names());
   CHECK(names_of([](const auto& f) { presets::for_each_loss(f); }) == runtime::loss_names());
   CHECK(names_of([](const auto& f) { presets::for_each_prepass(f); }) == runtime::prepass_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_shaping(f); }) == runtime::shaping_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_running(f); }) == runtime::running_names());
   CHECK(names_of([](const auto& f) { presets::for_each_token_advantage(f); }) ==
         runtime::token_advantage_names());
   CHECK(names_of([](const auto& f) { presets::for_each_outcome_advantage(f); }) ==

@@ -201,8 +201,8 @@ inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, doub
 
 /// What an operator of this name declares.
 inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
-/// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses" or
-/// "prepasses", or of the numbers of a "result", which policy_loss returns, or of a "report" of
+/// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses",
+/// "prepasses", "shapings" or "running", or of the numbers of a "result", which policy_loss returns, or of a "report" of
 /// that many rewards, which advantages returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
@@ -217,13 +217,18 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
     add(runtime::detail::names_of(detail::contrastive_losses()));
   } else if (what == "prepasses") {
     add(runtime::prepass_names());
+  } else if (what == "shapings") {
+    add(runtime::shaping_names());
+  } else if (what == "running") {
+    add(runtime::running_names());
   } else if (what == "result") {
     detail::for_each_number(LossResult{}, detail::NameNumbers{lines});
   } else if (what == "report" && rewards >= 0) {
     detail::for_each_number(detail::report_of(rewards), detail::NameNumbers{lines});
   } else {
-    contract::fail("gdpo::names", "what", "'" + what + "'",
-                   "estimators, losses, contrastive_losses, prepasses, result or report");
+    contract::fail(
+        "gdpo::names", "what", "'" + what + "'",
+        "estimators, losses, contrastive_losses, prepasses, shapings, running, result or report");
   }
   return lines;
 }

@@ -1,0 +1,272 @@
+"""Rewards before the estimator: rules that shape them, and state over the steps of a run."""
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
+
+import torch
+
+from ._advantages import _like, _tensor, _with_nan, grouping
+from ._library import check_tensors, names, ops, our_errors
+from ._settings import line
+
+_EMPTY = (0.0, 0.0, 0.0, 0.0, 0.0, float("inf"), -float("inf"))  # the moments of no numbers
+
+
+def shapings() -> list:
+    """The names of the rules that `shape_rewards` takes, such as "soft_overlong"."""
+    return list(names("shapings"))
+
+
+def shape_rewards(rewards: Any, rules: Union[str, Sequence[str]], *, group_size: int = 0,
+                  group_ids: Any = None, group_offsets: Any = None, lengths: Any = None,
+                  valid: Any = None, input_lengths: Any = None, turns: Any = None) -> Any:
+    """Rewards as rules make them, before an estimator.
+
+        gdpo.shape_rewards(rewards, "soft_overlong max_length=20480 buffer=4096", lengths=lengths)
+        gdpo.shape_rewards(rewards, ["clip min=-1 max=1", "prime_rl::length_penalty"], group_size=8,
+                           lengths=lengths, input_lengths=input_lengths, turns=turns)
+
+    rewards: (rows); a NaN, or None in a list, is missing and stays so.
+    rules: one, or several that are applied in their order. Each is one of `gdpo.shapings()` with
+      its settings; include/gdpo/update/README.md has what they compute.
+    group_size, group_ids, group_offsets: who belongs together, as in `gdpo.advantages`; needed by
+      the rules that see the group of a row: relative_cost, relative_length, length_among_right,
+      solve_rate_length, prime_rl::length_penalty.
+    lengths: (rows) tokens of each completion. valid: (rows) 0 leaves a row out of the statistics.
+      input_lengths: (rows) tokens that were read. turns: (rows).
+
+    Returns the shaped rewards, a new array of the type of `rewards`; float64 for integers and for a
+    list of numbers. It is computed on the CPU. Errors: ValueError for unknown rules and settings,
+    and for arrays that do not fit.
+    """
+    function = "gdpo::shape_rewards"
+    values = _tensor("rewards", _with_nan(rewards), function=function)
+    columns = {name: _tensor(name, array, values.device, function) for name, array in (
+        ("lengths", lengths), ("valid", valid), ("input_lengths", input_lengths),
+        ("turns", turns))}
+    groups = grouping(function, values.device, group_size, group_ids, group_offsets)
+    check_tensors(function, {"rewards": values, **columns, "group_ids": groups[1],
+                             "group_offsets": groups[2]})
+    lines = [rules] if isinstance(rules, str) else list(rules)
+    with our_errors():
+        shaped = ops.shape_rewards(values.cpu(), "\n".join(lines), groups[0], *(
+            None if a is None else a.cpu() for a in (*groups[1:], *columns.values())))
+    if values.is_floating_point():
+        shaped = shaped.to(values.dtype)
+    return _like(rewards, shaped.reshape(values.shape).to(values.device))
+
+
+def _row(state: Sequence[float]) -> torch.Tensor:
+    return torch.tensor([list(state)], dtype=torch.float64)
+
+
+def _of_all_ranks(step: torch.Tensor, group: Any) -> torch.Tensor:
+    """The moments of all ranks of a group of torch.distributed, merged in rank order."""
+    if group is None:
+        return step
+    parts: list = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(parts, step.tolist()[0], group=group)
+    with our_errors():
+        return ops.merge_moments(torch.tensor(parts, dtype=torch.float64))
+
+
+def _cpu(function: str, name: str, array: Any) -> Optional[torch.Tensor]:
+    tensor = _tensor(name, _with_nan(array), function=function)
+    return None if tensor is None else tensor.cpu()
+
+
+def _checked(function: str, state: Dict[str, Any], needed: Tuple[str, ...]) -> None:
+    missing = sorted(set(needed) - set(state))
+    if missing:
+        raise ValueError(f"{function}.load_state_dict: state: given none of {', '.join(missing)}; "
+                         "needed: what state_dict has returned")
+
+
+class _Normalizes:
+    """What RunningMoments and ReturnScale share: moments so far, and the rule that they give."""
+
+    _line: str
+    _moments: torch.Tensor
+    _rule: Tuple[float, float, float]
+
+    def _go_on(self, operator: Any, state: torch.Tensor, step: torch.Tensor) -> None:
+        with our_errors():
+            row = operator(self._line, state, step)
+        self._moments, self._rule = row[:, :7].contiguous(), tuple(row[0, 7:].tolist())
+
+    @property
+    def count(self) -> int:
+        """How many numbers have been taken in."""
+        return int(self._moments[0, 0])
+
+    def normalize(self, rewards: Any) -> Any:
+        """The rewards as the numbers so far normalize them, a new array."""
+        mean, std, bound = self._rule
+        return shape_rewards(rewards, f"standardize mean={mean!r} std={std!r} bound={bound!r}")
+
+
+class RunningMoments(_Normalizes):
+    """The running mean and std of numbers over the steps of a run.
+
+        running = gdpo.RunningMoments()
+        running.update(rewards, group=torch.distributed.group.WORLD)     # once a step
+        advantages = gdpo.advantages(running.normalize(rewards), group_size=8)
+
+    It is the reward normalization "running" of ROLL and AReaL: (r - mean) / (std + eps).
+
+    settings: decay (1: every number of the run counts the same; below it the past counts so much
+      less after each step), eps (1e-8), ddof (0) and bound (infinity), the largest magnitude of a
+      normalized reward.
+
+    `state_dict` and `load_state_dict` save and restore it; a run that goes on has the same bits.
+    Errors: ValueError for settings that are unknown or out of range.
+    """
+
+    def __init__(self, **settings: float) -> None:
+        self._line = line("gdpo.RunningMoments", ("running_moments",), settings)
+        self._go_on(ops.running_moments, _row(_EMPTY), _row(_EMPTY))
+
+    def update(self, values: Any, valid: Any = None, group: Any = None) -> None:
+        """Takes the numbers of a step in.
+
+        values: (rows); NaN is missing. valid: (rows) 0: not used. group: a group of
+        torch.distributed, over whose ranks the numbers are; every rank gets the same state. A step
+        with a number that is not finite changes nothing.
+        """
+        function = "gdpo::RunningMoments"
+        with our_errors():
+            step = ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
+        self._go_on(ops.running_moments, self._moments, _of_all_ranks(step, group))
+
+    @property
+    def mean(self) -> float:
+        """The mean of the numbers so far; 0 before the first."""
+        return float(self._moments[0, 2])
+
+    @property
+    def divisor(self) -> float:
+        """What rewards are divided by: std + eps; 1 before the first number, and where that is 0."""
+        return self._rule[1]
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The moments of the numbers so far."""
+        return {"moments": self._moments[0].tolist()}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what state_dict has returned."""
+        _checked("gdpo.RunningMoments", state, ("moments",))
+        self._go_on(ops.running_moments, _row(state["moments"]), _row(_EMPTY))
+
+    def __repr__(self) -> str:
+        return f"gdpo.RunningMoments({self._line}): mean {self.mean:g}, {self.count} numbers"
+
+
+class EmaBaseline:
+    """A moving average of the rewards of each role, as the baseline of its next reward.
+
+        ema = gdpo.EmaBaseline("prime_rl::rae", decay=0.95)
+        advantages = rewards - ema(rewards, agents)                # once a step
+
+    For each row in order: its baseline is b of its role, and then b = decay b + (1 - decay) r.
+    Role-conditioned advantage estimation (RAE, arXiv 2506.24119), prime-rl's RAEAlgorithm. Over
+    ranks give every rank the rows of all, in the same order.
+
+    name: "ema_baseline", or a trainer's such as "prime_rl::rae". settings: decay (0.95) and start
+      (0), the baseline before the first reward.
+
+    `state_dict` and `load_state_dict` save and restore it; a run that goes on has the same bits.
+    Errors: ValueError for settings that are unknown or out of range.
+    """
+
+    def __init__(self, name: str = "ema_baseline", **settings: float) -> None:
+        self._line = line("gdpo.EmaBaseline", (name,), settings)
+        self._state = torch.empty((0, 2), dtype=torch.float64)
+        self(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
+
+    def __call__(self, rewards: Any, roles: Any, valid: Any = None) -> torch.Tensor:
+        """The baselines (rows), float64 on the CPU, and moves the averages.
+
+        rewards: (rows). roles: (rows) integers from 0 on. valid: (rows) flags. A missing reward
+        (NaN), one that is infinite and a row whose flag is 0 get a baseline and move nothing.
+        """
+        function = "gdpo::EmaBaseline"
+        with our_errors():
+            self._state, baselines = ops.ema_baseline(self._line, self._state, *(
+                _cpu(function, n, a) for n, a in (("rewards", rewards), ("roles", roles),
+                                                  ("valid", valid))))
+        return baselines
+
+    @property
+    def baselines(self) -> list:
+        """The average of each role."""
+        return self._state[:, 0].tolist()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The average of each role, and how many rewards are in it."""
+        return {"baseline": self.baselines, "updates": [int(n) for n in self._state[:, 1]]}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what state_dict has returned."""
+        _checked("gdpo.EmaBaseline", state, ("baseline", "updates"))
+        if len(state["baseline"]) != len(state["updates"]):
+            raise ValueError("gdpo.EmaBaseline.load_state_dict: state: given "
+                             f"{len(state['baseline'])} baselines and {len(state['updates'])} "
+                             "counts; needed: one of each for every role")
+        self._state = torch.tensor([state["baseline"], state["updates"]],
+                                   dtype=torch.float64).T.contiguous()
+
+    def __repr__(self) -> str:
+        return f"gdpo.EmaBaseline({self._line}): {len(self._state)} roles"
+
+
+class ReturnScale(_Normalizes):
+    """Divides rewards by the running std of their discounted returns.
+
+        scale = gdpo.ReturnScale(gamma=0.99)
+        rewards = scale(rewards, ended, group=torch.distributed.group.WORLD)   # once a step
+
+    The reward normalization of VecNormalize: for each episode G = gamma G + r, of which the moments
+    are taken in; r / sqrt(var + eps), within +-bound; G = 0 where the episode has ended.
+
+    settings: gamma (0.99), eps (1e-8), prior (1e-4), the weight of the mean 0 and the variance 1
+      before the first number, and bound (10).
+
+    `state_dict` and `load_state_dict` save and restore it; a run that goes on has the same bits.
+    Errors: ValueError for settings that are unknown or out of range.
+    """
+
+    def __init__(self, **settings: float) -> None:
+        self._line = line("gdpo.ReturnScale", ("return_scale",), settings)
+        self._returns = torch.empty(0, dtype=torch.float64)
+        self._go_on(ops.return_scale, _row(_EMPTY), _row(_EMPTY))
+
+    def __call__(self, rewards: Any, ended: Any = None, group: Any = None) -> Any:
+        """Takes a step of the episodes of this rank in, and returns its rewards divided.
+
+        rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where the
+        episode ends with this reward. group: a group of torch.distributed, whose ranks have other
+        episodes; every rank gets the same scale.
+        """
+        function = "gdpo::ReturnScale"
+        with our_errors():
+            returns, step = ops.observe_returns(self._line, self._returns, *(
+                _cpu(function, n, a) for n, a in (("rewards", rewards), ("ended", ended))))
+        self._go_on(ops.return_scale, self._moments, _of_all_ranks(step, group))
+        self._returns = returns
+        return self.normalize(rewards)
+
+    @property
+    def divisor(self) -> float:
+        """What rewards are divided by: sqrt(var + eps)."""
+        return self._rule[1]
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The moments of the returns so far, and the return of each episode that goes on."""
+        return {"moments": self._moments[0].tolist(), "returns": self._returns.tolist()}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on from what state_dict has returned."""
+        _checked("gdpo.ReturnScale", state, ("moments", "returns"))
+        self._go_on(ops.return_scale, _row(state["moments"]), _row(_EMPTY))
+        self._returns = torch.tensor(state["returns"], dtype=torch.float64)
+
+    def __repr__(self) -> str:
+        return f"gdpo.ReturnScale({self._line}): divisor {self.divisor:g}"
