@@ -54,6 +54,13 @@ struct StdDev {
 
   /// Whether the spread is one of the batch.
   bool reads_batch() const { return of != Of::Group; }
+  /// What the spread is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const {
+    return of == Of::Group           ? "the std of the group"
+           : of == Of::Batch         ? "the std of the batch"
+           : of == Of::BatchCentered ? "the std of the batch after the baseline"
+                                     : "the pooled std of the groups of the batch";
+  }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
@@ -108,6 +115,8 @@ struct LeaveOneOutStd {
 
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the std of the other members"; }
   /// The multiplier of the member.
   GDPO_DEVICE double operator()(const ScaleArgs& a) const {
     const GroupStat& group = a.group;
@@ -131,6 +140,8 @@ struct NonzeroShare {
   static constexpr bool per_group = true;  ///< One value for the group, and for the batch.
   /// It reads the batch.
   bool reads_batch() const { return true; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "used values / nonzero values of the batch"; }
   /// The multiplier of the batch.
   GDPO_DEVICE double operator()(const ScaleArgs& a) const {
     const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
@@ -144,6 +155,8 @@ struct None {
       takes_lanes = true;                  ///< Several rewards in one call.
   /// It reads nothing.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "1"; }
   /// 1.
   template <class Args>
   GDPO_DEVICE double operator()(const Args&) const {

@@ -76,6 +76,12 @@ class Evaluation {
     describe_values();
   }
 
+  /// Combines group g once more, by the general path: observe(ObservedTerm) for each of its terms.
+  template <class Observe>
+  void observe(index_t g, const Observe& observe) {
+    Worker(call_, call_.work.workers[0]).combine_group(g, observe);
+  }
+
   const Reader& reader() const { return reader_; }
   const GroupUnits& units() const { return units_; }
   index_t workers() const { return workers_; }

@@ -76,6 +76,8 @@ class RewardReader {
     return rules_.weighted_sum(row, read, magnitude);
   }
 
+  /// What the penalty takes off a row.
+  double penalty_of(index_t row) const { return rules_.penalty_of(row); }
   bool penalizes() const { return rules_.penalizes(); }
   double penalized(index_t row, double sum, double& magnitude) const {
     return rules_.penalized(row, sum, magnitude);
