@@ -277,7 +277,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[as_size(k)] += math::abs(term);
-      observe(ObservedTerm{c, k, rule, args, base_, above, multiplier, term});
+      observe(ObservedTerm{c, k, rule, args, base_.high + base_.low, above, multiplier, term});
     });
   }
 
