@@ -73,6 +73,29 @@ struct Explanation {
 
 namespace detail {
 
+/// Calls f(name, numbers) for each list of an Explanation, and f(name, number) for each of its
+/// numbers; those of a column begin with "columns.0.". What carries an explanation elsewhere walks
+/// this list.
+template <class F>
+void for_each_explained(const Explanation& e, const F& f) {
+  f("group", e.group), f("groups", e.groups), f("sums_first", e.sums_first);
+  f("rows", e.rows), f("used", e.used), f("excluded", e.excluded), f("weights", e.weights);
+  f("rewards", e.rewards), f("gated", e.gated), f("known", e.known), f("penalty", e.penalty);
+  for (std::size_t j = 0; j < e.columns.size(); ++j) {
+    const ExplainedColumn& c = e.columns[j];
+    const std::string name = "columns." + std::to_string(j) + ".";
+    f(name + "reward", c.reward), f(name + "weight", c.weight), f(name + "n", c.n);
+    f(name + "mean", c.mean), f(name + "std", c.std), f(name + "equal", c.equal);
+    f(name + "values", c.values), f(name + "baseline", c.baseline), f(name + "spread", c.spread);
+    f(name + "multiplier", c.multiplier), f(name + "standardized", c.standardized);
+    f(name + "weighted", c.weighted);
+  }
+  f("sum", e.sum), f("equal", e.equal);
+  f("renorm_n", e.renorm_n), f("renorm_mean", e.renorm_mean), f("renorm_std", e.renorm_std);
+  f("renorm_shift", e.renorm.shift), f("renorm_multiplier", e.renorm.multiplier);
+  f("renorm_back", e.renorm.back), f("advantage", e.advantage);
+}
+
 /// A number for a table: four decimals, or an exponent where those would hide it; "-" for NaN.
 GDPO_COLD inline std::string table_number(double x) {
   char text[40];

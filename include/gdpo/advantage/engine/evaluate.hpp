@@ -13,7 +13,11 @@ namespace detail {
 /// scratch.
 template <class T, class Groups, class Baseline, class Scale, class Combine>
 class Evaluation {
+ public:
+  /// The rewards are summed before they are standardized.
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
+
+ private:
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
   using Worker = OneGroup<Call>;
   using Order = typename Groups::Order;
