@@ -82,7 +82,8 @@ def explain(rewards: Any, *, group: int, estimator: str = "gdpo", group_size: in
             weights: Optional[Sequence[float]] = None,
             gates: Sequence[Tuple[int, int, float]] = (), tokens: Any = None, valid: Any = None,
             baseline: Any = None, row_weights: Any = None, penalty: Any = None,
-            reward_names: Sequence[str] = (), **settings: "Unpack[EstimatorSettings]") -> Explanation:
+            reward_names: Sequence[str] = (),
+            **settings: "Unpack[EstimatorSettings]") -> Explanation:
     """One group of a call of `advantages`: every number between its rewards and its advantages.
 
         print(gdpo.explain(rewards, estimator="trl::gdpo", group_size=8, group=3))

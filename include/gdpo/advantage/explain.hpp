@@ -1,19 +1,6 @@
 #pragma once
-/// \file
-/// explain: one group's numbers stage by stage, by the engine of `advantages`.
-///
-/// <!-- build: door_explain run -->
-/// ```cpp
-/// const std::vector<float> rewards = {1, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 1, 0, 0};
-/// gdpo::Gdpo estimator;
-/// estimator.weights = {1, 0.5};
-/// const gdpo::Explanation e = gdpo::explain(gdpo::view(rewards.data(), 8, 2),
-///                                           gdpo::groups_of(4), estimator, 0);
-/// std::printf("%s", e.to_text({"correct", "short"}).c_str());  // the table of group 0
-/// std::printf("%.3f\n", e.columns[0].mean);                    // prints 0.500
-/// ```
-///
-/// gdpo.hpp does not include this header.
+// explain: one group's numbers stage by stage, by the engine of `advantages`. No other header
+// includes it, because few programs need it.
 #include <gdpo/advantage/advantages.hpp>
 #include <gdpo/advantage/explanation.hpp>
 
@@ -253,6 +240,11 @@ struct WriteTerms {
 /// Explains one group of a call of `advantages`: every number between its rewards and its
 /// advantages, by the engine itself, so that `Explanation::advantage` has the bits of `advantages`
 /// (of any execution tag).
+///
+///     const gdpo::Explanation e =
+///         gdpo::explain(gdpo::view(rewards, N, C), gdpo::groups_of(8), gdpo::Gdpo{}, 3);
+///     std::fputs(e.to_text({"correct", "short"}).c_str(), stdout);  // a table, and formulas
+///     e.columns[0].standardized;                                    // its numbers
 ///
 /// group: a number of the grouping, 0 to groups - 1 (by_id: groups are numbered by ascending id).
 /// The whole batch is computed, because statistics and the second normalization may read it: a call
