@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <gdpo/advantage/explain.hpp>
 #include <gdpo/gdpo.hpp>
 #include <gdpo/runtime.hpp>
 #include <type_traits>
@@ -98,34 +99,53 @@ auto with_estimator(const std::string& line, const Settings& settings, const Use
   });
 }
 
+/// The batches of a log as the library takes them, one after the other.
+class Batches {
+ public:
+  explicit Batches(const Rollouts& rollouts) : rollouts_(rollouts), tokens_(rollouts.lengths) {
+    // A completion without rewards may have no length. Its own is not used, and has to be a number.
+    std::replace_if(
+        tokens_.begin(), tokens_.end(), [](double n) { return std::isnan(n); }, 1.0);
+  }
+  /// Calls use(batch) with batch b. Errors name it and the estimator.
+  template <class Use>
+  void with(std::size_t b, const std::string& estimator, const Use& use) {
+    const Range rows = rollouts_.rows_of_batch(b);
+    const Range groups = rollouts_.groups_of(b);
+    offsets_.clear();
+    for (std::size_t g = groups.begin; g <= groups.end; ++g)
+      offsets_.push_back(static_cast<index_t>(rollouts_.group_begin[g] - rows.begin));
+    const auto count = static_cast<index_t>(rows.size());
+    gdpo::RewardBatch batch{
+        gdpo::view(rollouts_.rewards.data() + rows.begin * rollouts_.reward_count(), count,
+                   static_cast<index_t>(rollouts_.reward_count())),
+        gdpo::by_offsets(offsets_)};
+    if (!rollouts_.lengths.empty()) batch.tokens = gdpo::view(tokens_.data() + rows.begin, count);
+    const std::string where = rollouts_.batches() == 1
+                                  ? estimator
+                                  : estimator + ", batch " + in_quotes(rollouts_.batch_names[b]);
+    reported(where, [&] { use(batch); });
+  }
+
+ private:
+  const Rollouts& rollouts_;
+  std::vector<double> tokens_;
+  std::vector<index_t> offsets_;
+};
+
 /// The advantages of the log. Each batch is a call of its own, as in training.
 template <class Estimator>
 std::vector<double> run(const std::string& name, const Estimator& estimator,
                         const Rollouts& rollouts) {
   std::vector<double> out(rollouts.rows());
-  std::vector<index_t> offsets;
-  // A completion without rewards may have no length. Its own is not used, and has to be a number.
-  std::vector<double> tokens = rollouts.lengths;
-  std::replace_if(
-      tokens.begin(), tokens.end(), [](double n) { return std::isnan(n); }, 1.0);
+  Batches batches(rollouts);
   gdpo::Workspace workspace;
   for (std::size_t b = 0; b < rollouts.batches(); ++b) {
-    const Range rows = rollouts.rows_of_batch(b);
-    const Range groups = rollouts.groups_of(b);
-    offsets.clear();
-    for (std::size_t g = groups.begin; g <= groups.end; ++g)
-      offsets.push_back(static_cast<index_t>(rollouts.group_begin[g] - rows.begin));
-    const auto count = static_cast<index_t>(rows.size());
-    gdpo::RewardBatch batch{
-        gdpo::view(rollouts.rewards.data() + rows.begin * rollouts.reward_count(), count,
-                   static_cast<index_t>(rollouts.reward_count())),
-        gdpo::by_offsets(offsets)};
-    if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(tokens.data() + rows.begin, count);
-    const std::string where =
-        rollouts.batches() == 1 ? name : name + ", batch " + in_quotes(rollouts.batch_names[b]);
-    reported(where, [&] {
-      gdpo::advantages_into(gdpo::simd, batch, estimator,
-                            gdpo::view(out.data() + rows.begin, count), workspace);
+    batches.with(b, name, [&](const auto& batch) {
+      gdpo::advantages_into(
+          gdpo::simd, batch, estimator,
+          gdpo::view(out.data() + rollouts.rows_of_batch(b).begin, batch.rewards.extent[0]),
+          workspace);
     });
   }
   return out;
@@ -225,6 +245,23 @@ std::vector<double> advantages(const std::string& line, const Settings& settings
                                const Rollouts& rollouts) {
   return with_estimator(line, settings,
                         [&](const auto& estimator) { return run(line, estimator, rollouts); });
+}
+
+std::string explanation(const std::string& line, const Settings& settings, const Rollouts& rollouts,
+                        std::size_t group) {
+  std::size_t b = 0;
+  while (rollouts.groups_of(b).end <= group) ++b;
+  const std::string title =
+      line + (rollouts.batches() == 1 ? "" : ", batch " + rollouts.batch_names[b]) + ", group " +
+      rollouts.group_names[group] + ", rows by their number in the batch";
+  return with_estimator(line, settings, [&](const auto& estimator) {
+    std::string text;
+    Batches(rollouts).with(b, line, [&](const auto& batch) {
+      const auto place = static_cast<index_t>(group - rollouts.groups_of(b).begin);
+      text = gdpo::explain(batch, estimator, place).to_text(rollouts.reward_names, title);
+    });
+    return text;
+  });
 }
 
 std::vector<double> advantages_before_batch_step(const std::string& line,

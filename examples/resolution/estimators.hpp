@@ -63,6 +63,11 @@ std::string listing(const std::vector<std::string>& lines);
 std::vector<double> advantages(const std::string& line, const Settings& settings,
                                const Rollouts& rollouts);
 
+/// The numbers of one group of the log, stage by stage, as a table (gdpo/advantage/explain.hpp).
+/// Throws UserError where the library refuses the input.
+std::string explanation(const std::string& line, const Settings& settings, const Rollouts& rollouts,
+                        std::size_t group);
+
 /// The advantages before any batch step: what a group gets whatever else is in the batch. `rewards`
 /// is (N, reward_count) without missing values, in N / group_size groups of consecutive rows.
 std::vector<double> advantages_before_batch_step(const std::string& line,

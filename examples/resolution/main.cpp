@@ -27,6 +27,7 @@
 #include "output_file.hpp"
 #include "surrogates_report.hpp"
 #include "text_report.hpp"
+#include "words.hpp"
 
 namespace {
 
@@ -55,9 +56,30 @@ void show_surrogates(const resolution::Options& options) {
   report(surrogates, options, std::move(pictures));
 }
 
+/// Prints the numbers of a group, of each batch that has one of this name, by each estimator.
+void explain(const resolution::Options& options) {
+  const resolution::Rollouts log =
+      resolution::read_rollouts_files(options.inputs, options.reading, options.columns);
+  std::string text;
+  for (std::size_t g = 0; g < log.groups(); ++g) {
+    if (options.explain != log.group_names[g] && options.explain != log.group_name(g)) continue;
+    for (const std::string& line : options.estimators) {
+      text += (text.empty() ? "" : "\n") + resolution::explanation(line, options.settings, log, g);
+    }
+  }
+  if (text.empty()) {
+    throw resolution::UserError(
+        "--explain: there is no group " + resolution::in_quotes(options.explain) +
+        "; the nearest are " +
+        resolution::list(resolution::nearest_first(log.group_names, options.explain)));
+  }
+  resolution::write_reports({}, text);
+}
+
 /// Counts or shows surrogates without a log, or compares the estimators on one.
 void run(const resolution::Options& options) {
   if (options.surrogates) return show_surrogates(options);
+  if (!options.explain.empty()) return explain(options);
   if (options.count) return report(resolution::count_all(options.estimators), options);
   const resolution::Comparison comparison = resolution::compare(
       resolution::read_rollouts_files(options.inputs, options.reading, options.columns),

@@ -38,6 +38,8 @@ Examples:
       --html report.html
   gdpo-resolution dump/*.jsonl --batch step --group input --rewards scores.correct,scores.short \
       --given 'scores.short:scores.correct>=1' --weights 1,0.5 --length tokens
+  gdpo-resolution rollouts.csv --batch step --group prompt_id --rewards accuracy,format \
+      --explain 17
   gdpo-resolution --count --html counts.html
   gdpo-resolution --surrogates --html losses.html)";
 
@@ -236,6 +238,9 @@ Parsed parse_options(int argc, const char* const* argv) {
                  "grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm (with\n"
                  "--count: grpo,grpo_no_std,gdpo)")
       ->type_name("NAME,...");
+  log_option("--explain", options.explain, "GROUP",
+             "Instead of the comparison, print every number of this group between\nits rewards and "
+             "its advantages (default of --estimators: gdpo)");
   bool list = false;
   app.add_flag("--list", list,
                "Instead of reading a log, print all names, and the settings of\n--estimators: "
@@ -302,6 +307,11 @@ Parsed parse_options(int argc, const char* const* argv) {
   }
   options.estimators = default_estimators();
   if (options.count) options.estimators = {"grpo", "grpo_no_std", "gdpo"};
+  if (!options.explain.empty()) {
+    options.estimators = {"gdpo"};
+    if (!options.json.empty() || !options.html.empty())
+      throw UserError("--explain prints text, so --json and --html do not go with it");
+  }
   if (!words.estimators.empty()) options.estimators = split(words.estimators, "--estimators");
   // What the library does not know is refused before the log is read.
   for (std::string& line : options.estimators) line = describe(line).name;

@@ -19,6 +19,7 @@ struct Options {
   std::string json;         ///< path of the numbers, "-" for standard output; empty: none
   std::string html;         ///< path of the report; empty: none
   std::string svg;          ///< folder of the pictures of surrogates; empty: none
+  std::string explain;      ///< the group whose numbers are printed instead; empty: none
   bool count = false;       ///< run the counting experiment instead of reading a log
   bool surrogates = false;  ///< show what each policy loss makes of the ratio instead
 };

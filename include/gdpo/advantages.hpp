@@ -41,6 +41,8 @@
 ///     advantages_into(exec, batch, estimator, out, workspace, &report)
 ///                                                       allocates nothing after the first call
 ///     first_stage, finish                               two stages, for rows on several ranks
+///     explain(rewards, groups, estimator, group)        one group stage by stage, as a table
+///                                                       (gdpo/advantage/explain.hpp)
 ///     per_row(groups, N, values)                        gives each row the value of its group
 ///     broadcast_into                                    gives each token the advantage of its row
 ///     whiten_into, masked_mean, masked_moments, ...     statistics over the tokens of a mask

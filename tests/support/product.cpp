@@ -80,7 +80,7 @@ Estimator estimator_of(const naive::Settings& from) {
 }
 
 template <class Baseline, class Scale, class Combine>
-Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report) {
+Outcome run(const naive::Settings& settings, const naive::Data& data, const Wanted& wanted) {
   const auto estimator = estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine>>(settings);
   gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.reward_count),
                           gdpo::by_id(data.ids)};
@@ -99,45 +99,48 @@ Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::Grou
   gdpo::Workspace workspace;
   gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one_by_one), workspace);
   gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(outcome.advantages), workspace,
-                        report);
+                        wanted.report);
   CHECK(difference(one_by_one, outcome.advantages) == "");
   const auto sums = workspace.sums();
   outcome.sums.assign(sums.data, sums.data + sums.extent[0]);
+  const auto groups = wanted.explained ? batch.groups.count(data.rows) : 0;
+  for (gdpo::index_t g = 0; g < groups; ++g)
+    wanted.explained->push_back(gdpo::explain(batch, estimator, g));
   return outcome;
 }
 
 template <class Baseline, class Scale>
-Outcome with_combine(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+Outcome with_combine(const naive::Settings& e, const naive::Data& data, const Wanted& wanted) {
   using namespace gdpo::combine;
   return e.combine == naive::Combine::SumThenNormalize
-             ? run<Baseline, Scale, SumThenNormalize>(e, data, report)
-             : run<Baseline, Scale, NormalizeThenSum>(e, data, report);
+             ? run<Baseline, Scale, SumThenNormalize>(e, data, wanted)
+             : run<Baseline, Scale, NormalizeThenSum>(e, data, wanted);
 }
 template <class Baseline>
-Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+Outcome with_scale(const naive::Settings& e, const naive::Data& data, const Wanted& wanted) {
   if constexpr (std::is_same_v<Baseline, gdpo::baseline::Mean>) {
     if (e.scale == naive::Scale::Shrunk)
-      return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, report);
+      return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, wanted);
     if (e.scale == naive::Scale::GroupMean)
-      return with_combine<Baseline, gdpo::scale::GroupMean>(e, data, report);
+      return with_combine<Baseline, gdpo::scale::GroupMean>(e, data, wanted);
     if (e.scale == naive::Scale::NonzeroShare)
-      return with_combine<Baseline, gdpo::scale::NonzeroShare>(e, data, report);
+      return with_combine<Baseline, gdpo::scale::NonzeroShare>(e, data, wanted);
   }
   if constexpr (std::is_same_v<Baseline, gdpo::baseline::LeaveOneOut>) {
     if (e.scale == naive::Scale::Others)
-      return with_combine<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, report);
+      return with_combine<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, wanted);
   }
   return e.scale == naive::Scale::None
-             ? with_combine<Baseline, gdpo::scale::None>(e, data, report)
-             : with_combine<Baseline, gdpo::scale::StdDev>(e, data, report);
+             ? with_combine<Baseline, gdpo::scale::None>(e, data, wanted)
+             : with_combine<Baseline, gdpo::scale::StdDev>(e, data, wanted);
 }
 
 }  // namespace
 
-Outcome advantages(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+Outcome advantages(const naive::Settings& e, const naive::Data& data, const Wanted& wanted) {
   Outcome outcome;
   for_each_baseline([&](auto of, naive::Baseline b, const char*) {
-    if (b == e.baseline) outcome = with_scale<typename decltype(of)::type>(e, data, report);
+    if (b == e.baseline) outcome = with_scale<typename decltype(of)::type>(e, data, wanted);
   });
   return outcome;
 }

@@ -3,10 +3,14 @@
 // only once (support/product.cpp) and any test can use it.
 #pragma once
 #include <cstdio>
+#include <gdpo/advantage/explain.hpp>
 #include <gdpo/runtime.hpp>
+#include <limits>
 #include <reference/naive.hpp>
 #include <set>
 #include <string>
+
+#include "support/generators.hpp"
 
 namespace product {
 
@@ -14,10 +18,17 @@ struct Outcome {
   std::vector<double> advantages, sums;
 };
 
+/// What a test wants besides the advantages: a report, and the explanation of every group.
+struct Wanted {
+  gdpo::GroupReport* report;
+  std::vector<gdpo::Explanation>* explained;
+  Wanted(gdpo::GroupReport* r = nullptr, std::vector<gdpo::Explanation>* e = nullptr)
+      : report(r), explained(e) {}
+};
 /// Calls gdpo::advantages_into with the estimator that the settings describe; groups are given by
 /// id.
 Outcome advantages(const naive::Settings& settings, const naive::Data& data,
-                   gdpo::GroupReport* report = nullptr);
+                   const Wanted& wanted = {});
 
 template <class Policy>
 struct Of {
@@ -79,6 +90,53 @@ void for_each_type(const Visit& visit) {
       }
     }
   });
+}
+
+/// A random batch, and all settings of `e` that are no choice of a type at random.
+inline naive::Data random_case(Random& random, naive::Settings& e) {
+  const int reward_count = random.pick({1, 2, 3, 5, 9, 12});
+  naive::Data data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}),
+                                  reward_count, random.pick({0.0, 0.1, 0.5}));
+  for (naive::Spread* spread : {&e.scale_spread, &e.renorm_spread}) {
+    spread->ddof = random.pick({1, 1, 0, 2});
+    spread->eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
+    spread->eps_at = static_cast<naive::EpsAt>(random.below(6));
+  }
+  if (e.scale == naive::Scale::Shrunk) {
+    e.prior_dof = random.pick(
+        {e.prior_dof, e.prior_dof, 0.0, 0.5, 6.0, std::numeric_limits<double>::infinity()});
+    e.equal_groups = random.chance(0.5);
+  }
+  if (e.scale == naive::Scale::GroupMean) e.any_mean = random.chance(0.5);
+  e.tau = random.pick({1.0, 0.1, 0.7, 3.0, 1e6});
+  e.shift = random.pick({0.0, -0.1, 0.25});
+  e.others = random.chance(0.5);
+  e.renorm_spread.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
+  e.renorm_spread.keep_mean = random.chance(0.2);
+  e.entry = static_cast<naive::Entry>(random.below(3));
+  e.row = static_cast<naive::Row>(random.below(3));
+  e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Exclude,
+                             naive::Singleton::Raw, naive::Singleton::Nan});
+  if (random.chance(0.2)) e.reward_low = random.pick({-0.5, 0.1}), e.reward_high = 0.75;
+  if (random.chance(0.2)) e.low = random.pick({0.0, -0.5}), e.high = random.pick({0.5, 2.0});
+  if (random.chance(0.6)) {
+    for (int c = 0; c < reward_count; ++c)
+      e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
+  }
+  for (int k = random.below(3); k > 0; --k) {
+    e.gates.push_back({random.below(reward_count), random.below(reward_count),
+                       random.pick({0.5, 1.0, 0.25, -1.0})});
+  }
+  add_columns(random, data);
+  if (random.chance(0.5)) data.external.clear();
+  if (random.chance(0.5)) e.fraction = random.pick({0.0, 0.1, 0.4, 0.49});
+  if (random.chance(0.3)) {
+    e.penalty_coef = random.pick({0.1, -0.5, 1.0});
+    e.penalty_reward =
+        e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(reward_count);
+  }
+  if (random.chance(0.6)) data.valid.clear();
+  return data;
 }
 
 namespace detail {

@@ -17,6 +17,7 @@ from ._constraint import PidLagrangian, PidStep
 from ._contrastive import ContrastiveLoss
 from ._diagnose import Finding, diagnose
 from ._entropy import AdaptiveEntropy
+from ._explain import Explanation, explain
 from ._library import contrastive_losses, estimators, instruction_set, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
@@ -26,9 +27,9 @@ from ._running import EmaBaseline, ReturnScale, RunningMoments, shape_rewards, s
 from ._settings import Setting, estimator_settings, loss_settings
 from .configs import Configured, from_config
 
-__all__ = ["AdaptiveEntropy", "Configured", "ContrastiveLoss", "EmaBaseline", "Finding", "Metrics",
-           "Mismatch", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report",
-           "ReturnScale", "RunningMoments", "Setting", "TokenLogprobs", "advantages",
+__all__ = ["AdaptiveEntropy", "Configured", "ContrastiveLoss", "EmaBaseline", "Explanation",
+           "Finding", "Metrics", "Mismatch", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared",
+           "Report", "ReturnScale", "RunningMoments", "Setting", "TokenLogprobs", "advantages",
            "contrastive_losses", "count", "count_group_tokens", "diagnose", "estimator_settings",
-           "estimators", "from_config", "instruction_set", "loss_settings", "losses", "mismatch",
-           "prepare", "prepasses", "shape_rewards", "shapings", "token_logprobs"]
+           "estimators", "explain", "from_config", "instruction_set", "loss_settings", "losses",
+           "mismatch", "prepare", "prepasses", "shape_rewards", "shapings", "token_logprobs"]

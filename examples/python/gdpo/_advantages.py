@@ -116,11 +116,27 @@ def grouping(function: str, device: torch.device, group_size: Any, group_ids: An
             _tensor("group_offsets", group_offsets, device, function))
 
 
-def _weights(weights: Optional[Sequence[float]]) -> Optional[List[float]]:
+def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], **columns: Any) -> Tuple[
+        torch.Tensor, Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]],
+        List[Optional[torch.Tensor]]]:
+    """The rewards, what says who belongs together, and the columns, as the operators take them."""
+    values = _tensor("rewards", _with_nan(rewards), None, function)
+    if values is None:
+        raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
+    device = values.device
+    group_size, ids, offsets = grouping(function, device, *groups)
+    tensors = {name: _tensor(name, array, device, function) for name, array in columns.items()}
+    check_tensors(function, {"rewards": values, "group_ids": ids, "group_offsets": offsets,
+                             **tensors})
+    return values, (group_size, ids, offsets), list(tensors.values())
+
+
+def weights_of(function: str, weights: Optional[Sequence[float]]) -> Optional[List[float]]:
+    """The weights of the rewards as numbers."""
     try:
         return None if weights is None else [float(weight) for weight in weights]
     except (TypeError, ValueError):
-        raise ValueError(f"gdpo::advantages: weights: given {weights!r}; needed: a number for each "
+        raise ValueError(f"{function}: weights: given {weights!r}; needed: a number for each "
                          "reward") from None
 
 
@@ -135,7 +151,7 @@ def _like(array: Any, result: torch.Tensor) -> Any:
     return sys.modules[type(array).__module__.split(".")[0]].from_dlpack(result)
 
 
-def _flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
+def flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
     """The numbers of all entries in one list; None where there are none."""
     return [float(number) for entry in entries for number in entry] if entries else None
 
@@ -197,23 +213,15 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
     text = line("gdpo::advantages", (estimator,), settings)
-    values = _tensor("rewards", _with_nan(rewards))
-    if values is None:
-        raise ValueError("gdpo::advantages: rewards: given None; needed: an array of numbers")
-    device = values.device
-    group_size, ids, offsets = grouping("gdpo::advantages", device, group_size, group_ids,
-                                        group_offsets)
-    columns = {name: _tensor(name, array, device) for name, array in
-               (("tokens", tokens), ("valid", valid), ("baseline", baseline),
-                ("row_weights", row_weights), ("penalty", penalty))}
-    check_tensors("gdpo::advantages", {"rewards": values, "group_ids": ids,
-                                       "group_offsets": offsets, **columns})
+    values, groups, columns = batch_of(
+        "gdpo::advantages", rewards, (group_size, group_ids, group_offsets), tokens=tokens,
+        valid=valid, baseline=baseline, row_weights=row_weights, penalty=penalty)
     limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
     if any(c[4] not in ("at_least", "at_most") for c in constraints):
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
-    arguments = (group_size, ids, offsets,
-                 _weights(weights), _flat(gates), _flat(limits), *columns.values())
+    arguments = (*groups, weights_of("gdpo::advantages", weights), flat(gates), flat(limits),
+                 *columns)
 
     if values.device.type == "cpu" or limits:
         result, numbers = _on_cpu(text, values, arguments)

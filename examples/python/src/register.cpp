@@ -54,6 +54,7 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(token_logprobs_schema);
   library.def(token_logprobs_backward_schema);
   library.def(advantages_schema);
+  library.def(explain_schema);
   library.def(prepare_schema);
   library.def(names_schema);
   library.def(metrics_map_schema);
@@ -92,6 +93,7 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("count_groups", TORCH_BOX(&count_groups));
   library.impl("count_group_tokens", TORCH_BOX(&count_group_tokens));
   library.impl("advantages", TORCH_BOX(&advantages));
+  library.impl("explain", TORCH_BOX(&explain));
   library.impl("prepare", TORCH_BOX(&prepare));
   library.impl("metrics_map", TORCH_BOX(&metrics_map));
   library.impl("merge_results", TORCH_BOX(&merge_results));

@@ -35,7 +35,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
     EstimatorScratch& work = ScratchOf::estimator(workspace);
     Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
     evaluation(exec);
-    if (report) fill_report(batch, evaluation.reader(), work, *report);
+    if (report) fill_report(batch, evaluation, work, *report);
     batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm, work, out);
     clip_advantages(exec, estimator.clip, out);
   }

@@ -21,6 +21,8 @@ struct Mean {
       zero_sum = true;                     ///< The centered values of a group sum to 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the mean of the group"; }
   /// The mean in two doubles.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
@@ -36,6 +38,8 @@ struct LeaveOneOut {
       zero_sum = true;                     ///< The centered values of a group sum to 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the mean of the other members"; }
   GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
     if (a.own < 0) return {a.group.mean, a.group.mean_low};
     const Moments others = a.group.without(a.value);
@@ -53,6 +57,10 @@ struct SecondBest {
       from_group = true;                   ///< A degenerate group gets exactly 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const {
+    return "the second largest value for the best member, else the own value";
+  }
   /// The best of the others if the value is above it, else the value.
   GDPO_DEVICE double operator()(const BaselineArgs& a) const {
     const double best = a.own < 0 ? a.group.max : a.group.second_max;
@@ -74,6 +82,8 @@ struct LengthWeighted {
       from_group = true;                          ///< A degenerate group gets exactly 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the mean of the group weighted by length"; }
   /// The weighted mean in two parts, the second of which is what it is above the smallest value.
   GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
     TwoSum<double> above, tokens;
@@ -99,6 +109,8 @@ struct External {
       needs_no_group = true;               ///< It is called for groups of one as well.
   /// It reads the row alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the caller's baseline of the row"; }
   /// The number of the row.
   GDPO_DEVICE double operator()(const BaselineArgs& a) const { return a.own_external; }
 };
@@ -117,6 +129,8 @@ struct ShiftedMean {
   }
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the mean of the group + shift"; }
   /// The mean, and what is added to it.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
@@ -143,6 +157,8 @@ struct BatchMean {
   }
   /// It reads the batch.
   bool reads_batch() const { return true; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the mean of the batch"; }
   /// The mean in two doubles: mean_others = mean - (x - mean) / (n - 1).
   GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
     const Moments& all = a.batch.raw;
@@ -160,6 +176,8 @@ struct None {
       needs_no_group = true;               ///< It is called for groups of one as well.
   /// It reads nothing.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "0"; }
   /// 0.
   template <class Args>
   GDPO_DEVICE double operator()(const Args&) const {

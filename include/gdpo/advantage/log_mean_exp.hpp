@@ -26,6 +26,8 @@ struct LogMeanExp {
   }
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "tau log mean e^(x / tau) over the group"; }
   /// The largest value, and how far the baseline is below it.
   GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
     TwoSum<double> sum;

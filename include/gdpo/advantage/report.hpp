@@ -27,11 +27,34 @@ struct RewardReport {
   /// Among the groups that have a value, the fraction in which all values are equal; 0 without
   /// such groups. Here missing rewards that count as 0 are values, and penalties are subtracted.
   double zero_std_groups = 0;
+  /// How much of the advantages the reward explains: the share of the squared combined values s,
+  /// each group about its mean, that comes from this reward,
+  ///
+  ///     sum_g Q_g cov_g(u, t) / var_g(t) / sum_g Q_g,    Q_g = sum_i (s_i - mean_g s)^2
+  ///
+  /// u_i is the reward's part of a sum t_i. With NormalizeThenSum u is its standardized value times
+  /// its weight and t = s; with SumThenNormalize u is the reward times its weight and t the weighted
+  /// sum. Rows that count enter, and groups in which s and t differ; a missing reward has the part
+  /// 0. The shares of all rewards add up to 1, to less or more where a penalty or a
+  /// bound is in the sum. A
+  /// share below 0: the reward works against the sum of the others. 1 for a single reward that
+  /// counts; NaN where no group has a spread.
+  double explained = 0;
 
-  /// What merge() adds up; the numbers above follow from these three.
-  Moments values;            ///< Of the values.
-  index_t known_groups = 0,  ///< Groups that have a value, counted as for `zero_std_groups`.
-      flat_groups = 0;       ///< Those of them in which all values are equal.
+  /// What merge() adds up; the numbers above follow from these four, and `within_squares` of the
+  /// whole report.
+  Moments values;                ///< Of the values.
+  index_t known_groups = 0,      ///< Groups that have a value, counted as for `zero_std_groups`.
+      flat_groups = 0;           ///< Those of them in which all values are equal.
+  double explained_squares = 0;  ///< The numerator of `explained`.
+};
+
+/// Two rewards over the batch, in rows that are used and have a finite value of both, each reward
+/// after the gates, about its mean over these rows of its group.
+struct RewardPair {
+  double products = 0,     ///< Sum of the products.
+      first_squares = 0,   ///< Sum of the squares of the reward of the lower number.
+      second_squares = 0;  ///< Sum of the squares of the other.
 };
 
 /// How `GroupReport::zero_std_rows` counts the rows whose reward sums have no spread.
@@ -124,6 +147,20 @@ struct GroupReport {
   Moments group_stds;     ///< Of the entries of group_std that are not NaN.
   Moments combined;       ///< Of the combined values before renorm.
   index_t flat_rows = 0;  ///< The rows that zero_std_rows(ZeroStd::Groups) is the fraction of.
+  /// Sum of Q_g over the groups of `RewardReport::explained`.
+  double within_squares = 0;
+  /// (C (C - 1) / 2) the rewards in pairs: 0 and 1, 0 and 2, ..., 1 and 2, ...
+  std::vector<RewardPair> pairs;
+
+  /// The correlation of two rewards within groups, -1 to 1: of their differences from the means of
+  /// the group, pooled over all groups. Two rewards that agree on which completion of a prompt is
+  /// better have one near 1; below 0 they pull the policy apart. NaN where one of the two has no
+  /// spread in any group; 1 of a reward with itself. Another number than 0 to C - 1 throws
+  /// invalid_input.
+  GDPO_DATA_HOST_INLINE double correlation(index_t a, index_t b) const;
+  /// How many groups have equal combined values although some reward differs within them: rewards
+  /// cancel each other, or one that alone differs has weight 0.
+  GDPO_DATA_HOST_INLINE index_t canceled_groups() const;
 
   /// The fraction of rows without a spread, from 0 to 1, counted as `basis` says.
   GDPO_DATA_HOST_INLINE double zero_std_rows(ZeroStd basis) const {
@@ -207,6 +244,8 @@ GDPO_NOINLINE inline void derive(GroupReport& r) {
     reward.min = m.n > 0 ? m.min : math::nan();
     reward.max = m.n > 0 ? m.max : math::nan();
     reward.zero_std_groups = fraction_of(reward.flat_groups, reward.known_groups);
+    reward.explained =
+        r.within_squares > 0 ? reward.explained_squares / r.within_squares : math::nan();
   }
   r.one_group = r.groups == 1;
   r.reward_mean = mean_or_nan(r.reward_sums);
@@ -255,6 +294,9 @@ inline constexpr std::pair<const char*, Moments GroupReport::*> report_moments[]
     {"reward_sums", &GroupReport::reward_sums},
     {"group_stds", &GroupReport::group_stds},
     {"combined", &GroupReport::combined}};
+/// Numbers that merge() adds.
+inline constexpr std::pair<const char*, double GroupReport::*> report_sums[] = {
+    {"within_squares", &GroupReport::within_squares}};
 /// Calls f(member) for each of those with entries for each group: merge() puts the entries of both
 /// reports behind each other.
 template <class F>
@@ -273,7 +315,8 @@ constexpr std::size_t derived_numbers = 5 + 1;
 static_assert(sizeof(void*) < sizeof(index_t) ||
                   sizeof(GroupReport) == std::size(report_counts) * sizeof(index_t) +
                                              std::size(report_moments) * sizeof(Moments) +
-                                             (1 + report_lists()) * sizeof(std::vector<double>) +
+                                             std::size(report_sums) * sizeof(double) +
+                                             (2 + report_lists()) * sizeof(std::vector<double>) +
                                              derived_numbers * sizeof(double),
               "a member of GroupReport is in one of these lists, or derived from those that are");
 
@@ -288,6 +331,23 @@ inline index_t canceled_groups(const GroupReport& r) {
     canceled += r.degenerate[g] != 0 && differs;
   }
   return canceled;
+}
+
+/// Where the pair of rewards a < b is among the pairs of so many rewards.
+constexpr std::size_t pair_index(std::size_t a, std::size_t b, std::size_t rewards) {
+  return a * rewards - a * (a + 1) / 2 + (b - a - 1);
+}
+constexpr std::size_t pair_count(std::size_t rewards) {
+  return rewards == 0 ? 0 : rewards * (rewards - 1) / 2;
+}
+/// Throws unless there is a reward of that number.
+GDPO_COLD inline void check_reward_number(const char* function, const char* argument,
+                                          index_t reward, std::size_t rewards) {
+  const auto count = static_cast<index_t>(rewards);
+  if (reward >= 0 && reward < count) return;
+  contract::fail(function, argument, contract::text(reward),
+                 count == 0 ? contract::Text("a report that a call has filled in")
+                            : "0 to " + contract::text(count - 1) + ", a reward");
 }
 
 /// Checks the names of C rewards; `argument` is what the caller calls them.
@@ -398,7 +458,15 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
     const RewardReport& other = b.rewards[c];
     reward.values = detail::merge_described(reward.values, other.values);
     reward.known_groups += other.known_groups, reward.flat_groups += other.flat_groups;
+    reward.explained_squares += other.explained_squares;
   }
+  r.pairs.resize((std::max)(a.pairs.size(), b.pairs.size()));
+  for (std::size_t p = 0; p < b.pairs.size(); ++p) {
+    r.pairs[p].products += b.pairs[p].products;
+    r.pairs[p].first_squares += b.pairs[p].first_squares;
+    r.pairs[p].second_squares += b.pairs[p].second_squares;
+  }
+  for (const auto& [name, member] : detail::report_sums) r.*member += b.*member;
   for (const detail::ReportCount& count : detail::report_counts) {
     index_t& value = r.*count.member;
     const index_t other = b.*count.member;
@@ -430,14 +498,28 @@ GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s) const {
 }
 GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s, index_t reward) const {
   detail::check_narrow(s);
-  const auto count = static_cast<index_t>(rewards.size());
-  if (reward < 0 || reward >= count) {
-    contract::fail("gdpo::GroupReport::narrow_groups", "reward", contract::text(reward),
-                   count == 0 ? contract::Text("a report that a call has filled in")
-                              : "0 to " + contract::text(count - 1) + ", a reward");
-  }
+  detail::check_reward_number("gdpo::GroupReport::narrow_groups", "reward", reward, rewards.size());
   const auto c = static_cast<std::size_t>(reward);
   return detail::count_narrow(reward_group_std, c, rewards.size(), s * rewards[c].std);
+}
+GDPO_DATA_HOST_INLINE double GroupReport::correlation(index_t a, index_t b) const {
+  constexpr const char* function = "gdpo::GroupReport::correlation";
+  detail::check_reward_number(function, "a", a, rewards.size());
+  detail::check_reward_number(function, "b", b, rewards.size());
+  if (a == b) return 1;
+  const auto low = static_cast<std::size_t>((std::min)(a, b)),
+             high = static_cast<std::size_t>((std::max)(a, b));
+  const std::size_t place = detail::pair_index(low, high, rewards.size());
+  if (place >= pairs.size()) return math::nan();
+  const RewardPair& p = pairs[place];
+  if (!(p.first_squares > 0 && p.second_squares > 0)) return math::nan();
+  // Of the quotient: the product of the squares may overflow.
+  const double scale = p.second_squares * std::sqrt(p.first_squares / p.second_squares);
+  const double r = p.products / scale;
+  return (std::max)(-1.0, (std::min)(r, 1.0));
+}
+GDPO_DATA_HOST_INLINE index_t GroupReport::canceled_groups() const {
+  return detail::canceled_groups(*this);
 }
 GDPO_DATA_HOST_INLINE double GroupReport::top_groups_share(double fraction) const {
   if (!(fraction >= 0 && fraction <= 1) || math::is_nan(fraction)) {

@@ -48,6 +48,8 @@ struct Median {
       from_group = true;                          ///< A degenerate group gets exactly 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the median of the group"; }
   /// The median of the values.
   GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
     return detail::median_of_sorted(detail::sorted_values(a));
@@ -64,6 +66,8 @@ struct TrimmedMean {
   double fraction = 0.25;  ///< The share that is left out at each end; at least 0, below 0.5.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the trimmed mean of the group"; }
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
@@ -86,6 +90,8 @@ struct WinsorizedMean {
   double fraction = 0.25;  ///< The share that is replaced at each end; at least 0, below 0.5.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the winsorized mean of the group"; }
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {

@@ -66,6 +66,16 @@ struct StdDev {
 
   /// Whether the spread is one of the batch.
   bool reads_batch() const { return !of_group(); }
+  /// What the spread is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const {
+    return of == Of::Group           ? "the std of the group"
+           : of == Of::Batch         ? "the std of the batch"
+           : of == Of::BatchCentered ? "the std of the batch after the baseline"
+           : of == Of::Within        ? "the pooled std of the groups of the batch"
+           : of == Of::GroupOthers ? "the std of the group, each value about the mean of the others"
+           : of == Of::GroupRms    ? "the root mean square of the group"
+                                   : "the root mean square of the batch";
+  }
   /// Whether the spread is one of the group alone.
   GDPO_INLINE bool of_group() const {
     return of == Of::Group || of == Of::GroupOthers || of == Of::GroupRms;
@@ -139,6 +149,8 @@ struct LeaveOneOutStd {
 
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the std of the other members"; }
   /// The multiplier of the member.
   GDPO_DEVICE double operator()(const ScaleArgs& a) const {
     const GroupStat& group = a.group;
@@ -162,6 +174,8 @@ struct NonzeroShare {
   static constexpr bool per_group = true;  ///< One value for the group, and for the batch.
   /// It reads the batch.
   bool reads_batch() const { return true; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "used values / nonzero values of the batch"; }
   /// The multiplier of the batch.
   GDPO_DEVICE double operator()(const ScaleArgs& a) const {
     const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
@@ -198,6 +212,8 @@ struct GroupMean {
   }
   /// It reads the group alone.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "1 / (the mean of the group + eps)"; }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
@@ -219,6 +235,8 @@ struct None {
       takes_lanes = true;                  ///< Several rewards in one call.
   /// It reads nothing.
   bool reads_batch() const { return false; }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "1"; }
   /// 1.
   template <class Args>
   GDPO_DEVICE double operator()(const Args&) const {

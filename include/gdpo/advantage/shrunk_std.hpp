@@ -84,6 +84,8 @@ struct ShrunkStd {
 
   /// Whether the batch's variance has any weight.
   bool reads_batch() const { return !math::is_zero(prior_dof); }
+  /// What it is, in a phrase (advantage/explain.hpp).
+  constexpr const char* phrase() const { return "the std of the group shrunk towards the batch's"; }
   /// The groups that the batch's variance and nu are taken from.
   GDPO_INLINE const GroupSpreads::Count& counted(const GroupSpreads& spreads) const {
     return equal_groups == EqualGroups::Exclude ? spreads.unequal : spreads.all;

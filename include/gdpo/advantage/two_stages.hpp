@@ -46,7 +46,7 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
     EstimatorScratch& work = ScratchOf::estimator(workspace);
     Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
     evaluation(exec);
-    if (report) fill_report(batch, evaluation.reader(), work, *report);
+    if (report) fill_report(batch, evaluation, work, *report);
     const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
     moments = combined_moments(batch_moments(blocks, batch, estimator.renorm.over, work),
                                estimator.renorm.over, work.combined.zero_sum);

@@ -90,10 +90,11 @@ struct Serializer<GroupReport> {
   /// Calls f for each member that merge() reads; the others follow from these.
   template <class Report, class F>
   static void for_each(Report& r, const F& f) {
-    f(r.rewards);
+    f(r.rewards), f(r.pairs);
     for (const ReportCount& count : report_counts) f(r.*count.member);
     for_each_report_list([&](const auto member) { f(r.*member); });
     for (const auto& moments : report_moments) f(r.*moments.second);
+    for (const auto& sum : report_sums) f(r.*sum.second);
   }
   static void put(Contribution& message, const GroupReport& r) {
     for_each(r, [&](const auto& x) { Serializer<std::decay_t<decltype(x)>>::put(message, x); });

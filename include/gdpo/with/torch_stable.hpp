@@ -27,6 +27,7 @@
 #include <gdpo/with/torch_stable/advantages.hpp>
 #include <gdpo/with/torch_stable/contrastive.hpp>
 #include <gdpo/with/torch_stable/diagnose.hpp>
+#include <gdpo/with/torch_stable/explain.hpp>
 #include <gdpo/with/torch_stable/from_logits.hpp>
 #include <gdpo/with/torch_stable/logprobs.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>

@@ -112,11 +112,14 @@ TEST_CASE("the report of a grouping by id does not depend on the order of the ro
     product::advantages(e, data, &a);
     product::advantages(e, shuffled, &b);
     INFO("round " << round);
-    CHECK(difference(std::vector<double>{a.reward_mean, a.reward_std, a.reward_std_mean_of_groups,
-                                         a.combined_std, a.rewards[0].mean, a.rewards[2].std},
-                     std::vector<double>{b.reward_mean, b.reward_std, b.reward_std_mean_of_groups,
-                                         b.combined_std, b.rewards[0].mean, b.rewards[2].std}) ==
-          "");
+    CHECK(difference(
+              std::vector<double>{a.reward_mean, a.reward_std, a.reward_std_mean_of_groups,
+                                  a.combined_std, a.rewards[0].mean, a.rewards[2].std,
+                                  a.correlation(0, 1), a.correlation(1, 2), a.rewards[1].explained},
+              std::vector<double>{b.reward_mean, b.reward_std, b.reward_std_mean_of_groups,
+                                  b.combined_std, b.rewards[0].mean, b.rewards[2].std,
+                                  b.correlation(0, 1), b.correlation(1, 2),
+                                  b.rewards[1].explained}) == "");
     std::reverse(b.group_std.begin(), b.group_std.end());
     std::reverse(b.degenerate.begin(), b.degenerate.end());
     CHECK(difference(a.group_std, b.group_std) == "");

@@ -49,6 +49,14 @@ expect(out "2 completions in 1 group (1 of 2), one batch: the whole log, 1 rewar
 set(input /dev/null)
 run(0 log.jsonl --group g --rewards r.a)
 
+# One group instead of the comparison.
+run(0 log.jsonl --group g --rewards r.a --explain x)
+expect(out "gdpo, group x, rows by their number in the batch")
+expect(out "a = s m over the batch, whose mean is 0")
+expect_no_complaint()
+run(2 log.jsonl --group g --rewards r.a --explain y)
+expect(err "--explain: there is no group \"y\"; the nearest are \"x\"")
+
 # Batches; files that are one log; gzip, whatever the name says.
 run(0 ${DATA}/vlm_dapo_rollouts.csv ${vlm} --batch run,step --json -)
 string(JSON batches GET "${out}" batches)

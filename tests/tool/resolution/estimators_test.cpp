@@ -236,3 +236,18 @@ TEST_CASE("Reports name a configured estimator by its settings, and fit") {
       advantages("gdpo scale.eps=0.5 renorm=none", {}, small_log())[0] / d.results[0].advantages[0];
   CHECK(d.batch_steps[0].std == Approx(divisor));
 }
+
+TEST_CASE("The numbers of a group are those of its batch") {
+  // Group 2 is in both batches; the table names the rows of its batch.
+  const Rollouts log = read("s,g,a,b\n1,2,1,0\n1,2,0,0\n2,1,3,1\n2,1,1,1\n2,2,0,4\n2,2,2,1\n",
+                            columns("g", {"a", "b"}, "", {"s"}));
+  const std::string text = explanation("grpo", {}, log, 2);
+  CHECK_THAT(text, ContainsSubstring("grpo, batch 2, group 2, rows by their number in the batch\n"
+                                     "group 1 of 2: 2 members, 2 rewards\n"));
+  // Sums of 4 and 3.
+  CHECK_THAT(text, ContainsSubstring("n = 2, mean = 3.5000, std = 0.7071"));
+  CHECK_THAT(text, ContainsSubstring("        2   0.7071   0.7071\n"
+                                     "        3  -0.7071  -0.7071\n"));
+  CHECK_THAT(error_of([&] { explanation("verl::opo", {}, log, 0); }),
+             ContainsSubstring("estimator verl::opo, batch \"1\": gdpo::explain: batch.tokens"));
+}

@@ -224,3 +224,16 @@ TEST_CASE("Surrogates instead of a log") {
   CHECK_THAT(error({"--count", "--svg", "folder"}),
              ContainsSubstring("--svg goes with --surrogates only"));
 }
+
+TEST_CASE("A group instead of the comparison") {
+  const Options o = options({"log.csv", "--group", "g", "--rewards", "a", "--explain", "7"});
+  CHECK(o.explain == "7");
+  CHECK(o.estimators == std::vector<std::string>{"gdpo"});
+  CHECK(options({"--group", "g", "--rewards", "a", "--explain", "7", "--estimators", "rloo,grpo"})
+            .estimators == std::vector<std::string>{"rloo", "grpo"});
+  for (const char* form : {"--json", "--html"}) {
+    CHECK_THAT(error({"--group", "g", "--rewards", "a", "--explain", "7", form, "x"}),
+               ContainsSubstring("--explain prints text"));
+  }
+  CHECK_THAT(error({"--count", "--explain", "7"}), ContainsSubstring("does not go with it"));
+}

@@ -90,6 +90,8 @@ std::vector<Prompt> some(const std::vector<Prompt>& prompts, int begin, int end)
   return {prompts.begin() + begin, prompts.begin() + end};
 }
 
+gdpo::index_t at(std::size_t c) { return static_cast<gdpo::index_t>(c); }
+
 /// Checks a mean or std within tolerance::merge of `size`: for a std the std itself, for a mean the
 /// larger of mean and std. NaN equals NaN.
 void check_near(double got, double expected, double size) {
@@ -122,7 +124,13 @@ void check_same_figures(const gdpo::GroupReport& got, const gdpo::GroupReport& e
     check_near(a.std, b.std, b.std);
     CHECK(difference(std::vector{a.min, a.max}, std::vector{b.min, b.max}) == "");
     CHECK(a.zero_std_groups == b.zero_std_groups);
+    // Sums of products may cancel: their roundings are those of the sums of squares.
+    check_near(a.explained, b.explained, 64);
+    for (std::size_t d = 0; d < expected.rewards.size(); ++d) {
+      check_near(got.correlation(at(c), at(d)), expected.correlation(at(c), at(d)), 1);
+    }
   }
+  CHECK(got.canceled_groups() == expected.canceled_groups());
 }
 
 /// Checks every field.
@@ -307,8 +315,119 @@ TEST_CASE("groups that are narrow against the batch, and groups that hold its sq
   CHECK(infinite.narrow_groups(100) == 0);
 }
 
+TEST_CASE("two rewards that vary apart: how they go together, and what each explains", "[report]") {
+  // Weighted 1 and 1/2, the sums are 1.5, 0.5, 1 and 0: variances 1 and 1/4 of 5/4.
+  const std::vector<double> apart{1, 1, 0, 1, 1, 0, 0, 0};
+  gdpo::DrGrpo half;
+  half.weights = {1, 0.5};
+  gdpo::GroupReport r = report_of(apart, 2, 4, half);
+  CHECK(r.correlation(0, 1) == 0);
+  CHECK(r.correlation(1, 1) == 1);
+  CHECK(near_to(r.rewards[0].explained, 0.8));
+  CHECK(near_to(r.rewards[1].explained, 0.2));
+  CHECK(near_to(r.within_squares, 1.25));
+  // GDPO divides both by the same std.
+  gdpo::Gdpo gdpo_half;
+  gdpo_half.weights = {1, 0.5};
+  r = report_of(apart, 2, 4, gdpo_half);
+  CHECK(near_to(r.rewards[0].explained, 0.8));
+  CHECK(near_to(r.rewards[1].explained, 0.2));
+
+  // Reward 1 is large: under GRPO it explains all but 1 / 1e4, under GDPO half.
+  const std::vector<double> large{1, 100, 0, 100, 1, 0, 0, 0};
+  CHECK(near_to(report_of(large, 2, 4, gdpo::Grpo{}).rewards[0].explained, 1 / 10001.0));
+  CHECK(near_to(report_of(large, 2, 4).rewards[0].explained, 0.5));
+
+  // Groups far from each other say nothing of what goes together inside them.
+  const std::vector<double> groups{1, 11, 0, 10, 5, 3, 6, 2};  // +1, +1; then +1, -1
+  r = report_of(groups, 2, 2);
+  CHECK(r.correlation(0, 1) == 0);
+  CHECK(report_of({1, 11, 0, 10}, 2, 2).correlation(1, 0) == 1);
+  CHECK(report_of({5, 3, 6, 2}, 2, 2).correlation(0, 1) == -1);
+  CHECK(r.canceled_groups() == 1);
+
+  // One reward explains all; one without a weight, or without a spread, nothing.
+  CHECK(report_of({1, 2, 3, 5}, 1, 2).rewards[0].explained == 1);
+  half.weights = {0, 2};
+  r = report_of(apart, 2, 4, half);
+  CHECK(r.rewards[0].explained == 0);
+  CHECK(r.rewards[1].explained == 1);
+  r = report_of({1, 7, 0, 7}, 2, 2);
+  CHECK(r.rewards[1].explained == 0);
+  CHECK(std::isnan(r.correlation(0, 1)));
+  CHECK(std::isnan(report_of({1, 1, 1, 1}, 2, 2).rewards[0].explained));
+
+  // A missing reward leaves its pair alone; an unused row is in nothing.
+  const std::vector<double> missing{1, no, 3, 1, 0, 0, 2, 1};
+  r = report_of(missing, 2, 4);
+  CHECK(near_to(r.correlation(0, 1), report_of({3, 1, 0, 0, 2, 1}, 2, 3).correlation(0, 1)));
+  r = report_of(missing, 2, 4, gdpo::Gdpo{}, {0, 1, 1, 1});
+  CHECK(near_to(r.correlation(0, 1), report_of({3, 1, 0, 0, 2, 1}, 2, 3).correlation(0, 1)));
+
+  // With a penalty in the sum the shares leave out its own.
+  gdpo::RewardBatch batch{gdpo::view(apart.data(), 4, 2), gdpo::groups_of(4)};
+  const std::vector<double> kl{0, 1, 0, 1};  // moves with reward 0
+  batch.penalty = gdpo::view(kl);
+  gdpo::DrGrpo penalized;
+  penalized.penalty.coef = 1;
+  gdpo::advantages(gdpo::seq, batch, penalized, &r);
+  // x = 2, 0, 1, -1: variance 5, covariances 2 and 1 with the rewards, 2 with the penalty.
+  CHECK(near_to(r.rewards[0].explained, 0.4));
+  CHECK(near_to(r.rewards[1].explained, 0.2));
+}
+
+TEST_CASE("what the rewards explain adds up to 1, and follows from the advantages", "[report]") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const int groups = 5, members = random.pick({2, 3, 8});
+    std::vector<double> rewards;
+    for (int i = 0; i < groups * members * 3; ++i) {
+      rewards.push_back(random.chance(0.1) ? no : 0.25 * random.below(9));
+      if (random.chance(0.02)) rewards.back() = 1e6;
+    }
+    const std::vector<double> weights{1, random.pick({0.5, -1.0}), random.pick({2.0, 0.0})};
+    const auto check = [&](auto e) {
+      e.weights = weights;
+      e.renorm = gdpo::renorm::none();
+      const gdpo::GroupReport r = report_of(rewards, 3, members, e);
+      // Those of one reward at a time: the engine's terms, where each is standardized by itself.
+      double total = 0, sizes = 0, expected[3] = {0, 0, 0}, squares = 0;
+      for (const gdpo::RewardReport& reward : r.rewards) {
+        total += reward.explained;
+        sizes += std::abs(reward.explained);
+      }
+      if (std::isnan(total)) return;
+      CHECK(std::abs(total - 1) <= 64 * tolerance::formula * (1 + sizes));
+      if constexpr (!std::is_same_v<decltype(e), gdpo::Gdpo>) return;
+      const auto n = static_cast<gdpo::index_t>(rewards.size() / 3);
+      const auto table = gdpo::view(rewards.data(), n, 3);
+      const auto s = gdpo::advantages(table, gdpo::groups_of(members), e);
+      for (std::size_t c = 0; c < 3; ++c) {
+        auto alone = e;
+        std::vector<double> w(3, 0.0);
+        w[c] = weights[c];
+        alone.weights = w;
+        const auto z = gdpo::advantages(table, gdpo::groups_of(members), alone);
+        for (std::size_t i = 0; i < s.size(); ++i) expected[c] += z[i] * s[i];
+      }
+      for (const double x : s) squares += x * x;
+      for (std::size_t c = 0; c < 3; ++c)
+        CHECK(std::abs(r.rewards[c].explained - expected[c] / squares) <=
+              64 * tolerance::formula * (1 + sizes));
+    };
+    check(gdpo::Gdpo{});
+    check(gdpo::Grpo{});
+    check(gdpo::Rloo{});
+  }
+}
+
 TEST_CASE("what a report cannot be asked", "[report][errors]") {
   const gdpo::GroupReport r = report_of({1, 0, 0, 1}, 2, 2);
+  CHECK(message_of([&] { r.correlation(0, 2); }) ==
+        "gdpo::GroupReport::correlation: b: given 2; needed: 0 to 1, a reward");
+  CHECK(message_of([] { gdpo::GroupReport{}.correlation(0, 0); }) ==
+        "gdpo::GroupReport::correlation: a: given 0; needed: a report that a call has filled in");
   CHECK(message_of([&] { r.narrow_groups(-0.5); }) ==
         "gdpo::GroupReport::narrow_groups: s: given -0.5; needed: a factor of the batch's std, at "
         "least 0");

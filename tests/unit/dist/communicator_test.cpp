@@ -575,6 +575,9 @@ TEST_CASE("a report of all ranks is the merge of their reports", "[dist]") {
     CHECK(got[r].excluded_rewards == 1);
     CHECK(got[r].rewards[1].n == 5);
     CHECK(got[r].one_group == false);
+    CHECK(same_bits(got[r].correlation(0, 1), expected.correlation(0, 1)));
+    CHECK(same_bits(got[r].rewards[0].explained, expected.rewards[0].explained));
+    CHECK(got[r].within_squares > 0);
   }
 }
 

@@ -13,7 +13,11 @@ namespace detail {
 /// scratch.
 template <class T, class Groups, class Baseline, class Scale, class Combine>
 class Evaluation {
+ public:
+  /// The rewards are summed before they are standardized.
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
+
+ private:
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
   using Worker = OneGroup<Call>;
   using Order = typename Groups::Order;
@@ -74,6 +78,12 @@ class Evaluation {
     }
     for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);
     describe_values();
+  }
+
+  /// Combines group g once more, by the general path: observe(ObservedTerm) for each of its terms.
+  template <class Observe>
+  void observe(index_t g, const Observe& observe) {
+    Worker(call_, call_.work.workers[0]).combine_group(g, observe);
   }
 
   const Reader& reader() const { return reader_; }

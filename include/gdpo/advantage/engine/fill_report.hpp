@@ -6,11 +6,133 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Calls f(k, x_k - mean) for those of the numbers x_k = x[k * stride] that `counts` selects. The
+/// differences of equal numbers are exactly 0.
+template <class Order, class Counts, class F>
+void for_each_centered(const double* x, index_t stride, index_t members, const Counts& counts,
+                       const F& f) {
+  double least = math::infinity;
+  index_t n = 0;
+  for (index_t k = 0; k < members; ++k) {
+    if (counts(k)) least = (math::min)(least, x[k * stride]), ++n;
+  }
+  typename Order::template Sum<double> sum{};
+  for (index_t k = 0; k < members; ++k) {
+    if (counts(k)) sum.add(x[k * stride] - least);
+  }
+  const double mean = n > 0 ? sum.value() / static_cast<double>(n) : 0.0;
+  for (index_t k = 0; k < members; ++k) {
+    if (counts(k)) f(k, (x[k * stride] - least) - mean);
+  }
+}
+
+/// Fills in `pairs`: how the rewards vary together within groups.
+template <class T, class Groups, class Reader>
+void fill_pairs(const RewardBatch<T, Groups>& batch, const Reader& reader, EstimatorScratch& work,
+                GroupReport& r) {
+  using Order = typename Groups::Order;
+  using Sum = typename Order::template Sum<double>;
+  const index_t rewards = batch.rewards.extent[1];
+  r.pairs.assign(pair_count(as_size(rewards)), RewardPair{});
+  for (index_t a = 0, p = 0; a < rewards; ++a) {
+    for (index_t b = a + 1; b < rewards; ++b, ++p) {
+      Sum products{}, first_squares{}, second_squares{};
+      for (index_t g = 0; g < r.groups; ++g) {
+        const index_t members = batch.groups.length(g);
+        work.raw.clear(), work.centered.clear();
+        for (index_t k = 0; k < members; ++k) {
+          const index_t i = batch.groups.row(g, k);
+          if (batch.valid && batch.valid(i) == 0) continue;
+          const double x = reader.gated(i, a), y = reader.gated(i, b);
+          if (math::not_finite(x) || math::not_finite(y)) continue;
+          work.raw.push_back(x), work.centered.push_back(y);
+        }
+        const auto n = static_cast<index_t>(work.raw.size());
+        const auto all = [](index_t) { return true; };
+        for_each_centered<Order>(work.raw.data(), 1, n, all,
+                                 [&](index_t k, double d) { work.parts[as_size(k)] = d; });
+        for_each_centered<Order>(work.centered.data(), 1, n, all, [&](index_t k, double d) {
+          const double other = work.parts[as_size(k)];
+          products.add(math::mul(other, d));
+          first_squares.add(math::mul(other, other)), second_squares.add(math::mul(d, d));
+        });
+      }
+      r.pairs[as_size(p)] = {products.value(), first_squares.value(), second_squares.value()};
+    }
+  }
+}
+
+/// Fills in what each reward explains of the combined values.
+template <class T, class Groups, class Evaluation>
+void fill_explained(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
+                    EstimatorScratch& work, GroupReport& r) {
+  using Order = typename Groups::Order;
+  using Sum = typename Order::template Sum<double>;
+  const auto& reader = evaluation.reader();
+  const index_t used = static_cast<index_t>(work.used_rewards.size());
+  Sum within{};
+  work.explained.assign(as_size(used * r.groups), 0.0);
+  for (index_t g = 0; used > 0 && g < r.groups; ++g) {
+    const index_t members = batch.groups.length(g);
+    const auto row = [&](index_t k) { return batch.groups.row(g, k); };
+    const auto counts = [&](index_t k) { return work.state(row(k)) == RowState::Counted; };
+    // The combined values, and then their parts, from the second on.
+    const index_t stride = used + 2;
+    double *s = work.parts.data(), *total = s + 1, *part = s + 2;
+    std::fill_n(s, members * stride, 0.0);
+    if constexpr (!Evaluation::sums_first) {
+      if (used > 1) {
+        evaluation.observe(g, [&](const ObservedTerm& term) {
+          part[term.member * stride + term.column] = term.term;
+        });
+      }
+    }
+    for (index_t k = 0; k < members; ++k) {
+      const index_t i = row(k);
+      s[k * stride] = total[k * stride] = work.row_sums[as_size(i)];
+      if (!Evaluation::sums_first && used == 1) part[k * stride] = s[k * stride];
+      if (!Evaluation::sums_first || !counts(k)) continue;
+      double magnitude;
+      total[k * stride] = reader.weighted_sum(i, magnitude);
+      for (index_t j = 0; j < used; ++j) {
+        const double x = reader(i, work.used_rewards[as_size(j)]);
+        part[k * stride + j] =
+            reader.skips() && math::is_nan(x) ? 0.0 : math::mul(work.reward_weights[as_size(j)], x);
+      }
+    }
+    Sum squares{}, spread{};
+    for_each_centered<Order>(s, stride, members, counts,
+                             [&](index_t, double d) { squares.add(math::mul(d, d)); });
+    // From here on the totals are about their mean.
+    for_each_centered<Order>(total, stride, members, counts, [&](index_t k, double d) {
+      spread.add(math::mul(d, d));
+      s[k * stride] = d;
+    });
+    const double q = squares.value(), variance = spread.value();
+    if (!(q > 0 && variance > 0) || math::not_finite(q) || math::not_finite(variance)) continue;
+    if (r.degenerate[as_size(g)]) continue;
+    within.add(q);
+    for (index_t j = 0; j < used; ++j) {
+      Sum products{};
+      for_each_centered<Order>(part + j, stride, members, counts, [&](index_t k, double d) {
+        products.add(math::mul(d, s[k * stride]));
+      });
+      work.explained[as_size(j * r.groups + g)] = math::mul(q, products.value() / variance);
+    }
+  }
+  for (index_t j = 0; j < used; ++j) {
+    Sum sum{};
+    for (index_t g = 0; g < r.groups; ++g) sum.add(work.explained[as_size(j * r.groups + g)]);
+    r.rewards[as_size(work.used_rewards[as_size(j)])].explained_squares = sum.value();
+  }
+  r.within_squares = within.value();
+}
+
 /// Fills in the report, except `degenerate`, which the evaluation has filled in.
-template <class T, class Groups, bool sums_first>
-void fill_report(const RewardBatch<T, Groups>& batch,
-                 const RewardReader<T, Groups, sums_first>& reader, EstimatorScratch& work,
-                 GroupReport& r) {
+template <class T, class Groups, class Evaluation>
+void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
+                 EstimatorScratch& work, GroupReport& r) {
+  const auto& reader = evaluation.reader();
   using Order = typename Groups::Order;
   const index_t rows = batch.rewards.extent[0], reward_count = batch.rewards.extent[1],
                 groups = batch.groups.count(rows);
@@ -62,6 +184,11 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     }
     reward.values = moments(work.raw);
   }
+
+  const index_t longest = evaluation.units().longest(batch.groups);
+  work.parts.resize(as_size(longest * (2 + static_cast<index_t>(work.used_rewards.size()))));
+  fill_pairs(batch, reader, work, r);
+  fill_explained(batch, evaluation, work, r);
 
   r.group_std.resize(as_size(groups));
   r.group_squares.assign(as_size(groups), 0.0);

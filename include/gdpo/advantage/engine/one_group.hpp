@@ -13,6 +13,18 @@ namespace detail {
 template <class Call>
 class OneGroup;
 
+/// What one member goes through in one column, as an observer of OneGroup sees it.
+struct ObservedTerm {
+  index_t column, member;
+  Rule rule;               ///< Of the column.
+  const MemberArgs& args;  ///< The value and the statistics that the policies see.
+  double baseline, centered, multiplier, term;
+};
+/// The observer of a call that nobody watches.
+struct Unobserved {
+  GDPO_INLINE void operator()(const ObservedTerm&) const {}
+};
+
 /// Computes the combined values of groups one by one, in the scratch memory of one worker. A column
 /// is what is centered and scaled by itself: with NormalizeThenSum each reward whose weight is not
 /// 0, with SumThenNormalize the weighted sum of these rewards. A raw singleton is a group with one
@@ -50,6 +62,35 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       if (side_by_side) return;
     }
     for (index_t g = first; g < last; ++g) combine_group(g);
+  }
+
+  /// Computes the combined values of group g:
+  ///
+  ///     score_k = sum over the columns of w (x_k - baseline) multiplier
+  ///
+  /// where w is the weight of the column and the scale gives the multiplier. The columns are taken
+  /// in blocks of 8, and the terms of a block are added as a tree. observe(ObservedTerm) is called
+  /// for every member that has a value, column by column.
+  template <class Observe = Unobserved>
+  void combine_group(index_t g, const Observe& observe = {}) {
+    begin_group(g);
+    if (members_ == 0) return;
+    if constexpr (sums_first) {
+      add_terms(0, 1.0, work_.scores.data(), 1, observe);
+    } else {
+      for (index_t first = 0; first < call_.columns; first += 8) {
+        std::fill_n(work_.terms.data(), members_ * 8, 0.0);
+        const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
+        for (index_t j = 0; j < lanes; ++j) {
+          add_terms(first + j, call_.work.reward_weights[as_size(first + j)],
+                    work_.terms.data() + j, 8, observe);
+        }
+        for (index_t k = 0; k < members_; ++k) {
+          work_.scores[as_size(k)] += tree_of(work_.terms.data() + k * 8);
+        }
+      }
+    }
+    end_group();
   }
 
   /// Calls visit(args, rule) for every used member of group g that has a value in column c.
@@ -98,33 +139,6 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     for (index_t k = 0; call_.batch.valid && k < members_; ++k)
       work_.used[as_size(k)] = call_.batch.valid(row(k)) != 0;
     raw_in_group_ = false;
-  }
-
-  /// Computes the combined values of group g:
-  ///
-  ///     score_k = sum over the columns of w (x_k - baseline) multiplier
-  ///
-  /// where w is the weight of the column and the scale gives the multiplier. The columns are taken
-  /// in blocks of 8, and the terms of a block are added as a tree.
-  void combine_group(index_t g) {
-    begin_group(g);
-    if (members_ == 0) return;
-    if constexpr (sums_first) {
-      add_terms(0, 1.0, work_.scores.data(), 1);
-    } else {
-      for (index_t first = 0; first < call_.columns; first += 8) {
-        std::fill_n(work_.terms.data(), members_ * 8, 0.0);
-        const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
-        for (index_t j = 0; j < lanes; ++j) {
-          add_terms(first + j, call_.work.reward_weights[as_size(first + j)],
-                    work_.terms.data() + j, 8);
-        }
-        for (index_t k = 0; k < members_; ++k) {
-          work_.scores[as_size(k)] += tree_of(work_.terms.data() + k * 8);
-        }
-      }
-    }
-    end_group();
   }
 
   /// Decides whether the combined values of the group are equal, and writes them and the row states
@@ -250,19 +264,21 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   /// Writes the term of each member k in column c, times `weight`, to terms[k * stride]. For a
   /// member whose value is missing nothing is written.
-  void add_terms(index_t c, double weight, double* terms, index_t stride) {
-    double factor = 0;
+  template <class Observe>
+  void add_terms(index_t c, double weight, double* terms, index_t stride, const Observe& observe) {
+    double multiplier = 0, factor = 0;
     bool known = false;
     visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
       const double above = centered(rule, args);
       if (!known || !one_a_group_v<Scale>) {
-        factor =
-            math::mul(weight, factor_of(call_.scale, rule, args, above, work_.policies.data()));
+        multiplier = factor_of(call_.scale, rule, args, above, work_.policies.data());
+        factor = math::mul(weight, multiplier);
       }
       known = true;
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[as_size(k)] += math::abs(term);
+      observe(ObservedTerm{c, k, rule, args, base_.high + base_.low, above, multiplier, term});
     });
   }
 

@@ -131,6 +131,18 @@ void write_batch(const RowBlocks<Exec>& blocks, const EstimatorScratch& work, co
   });
 }
 
+/// What the renormalization of group g is computed from. values: room for its members.
+template <class T, class Groups>
+RenormArgs group_args(const RewardBatch<T, Groups>& batch, index_t g, bool centered,
+                      const EstimatorScratch& work, double* values) {
+  index_t n = 0;
+  for (index_t k = 0; k < batch.groups.length(g); ++k) {
+    const index_t i = batch.groups.row(g, k);
+    if (work.state(i) == RowState::Counted) values[n++] = work.row_sums[as_size(i)];
+  }
+  return {group_stat(typename Groups::Order{}, values, n), centered};
+}
+
 /// The second normalization: from the combined values in the scratch to the advantages in `out`.
 /// units, workers: how the groups were handed out before. `moments(blocks)` gives the moments of
 /// the batch to a renormalization over it. centered: the values of each group sum to 0.
@@ -148,15 +160,9 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
     for_each_unit(exec, workers, units.count(), [&](index_t worker, index_t unit) {
       double* values = work.workers[as_size(worker)].values.data();
       for (index_t g = units.begin(unit); g < units.end(unit); ++g) {
-        const index_t members = batch.groups.length(g);
-        index_t n = 0;
-        for (index_t k = 0; k < members; ++k) {
-          const index_t i = batch.groups.row(g, k);
-          if (work.state(i) == RowState::Counted) values[n++] = sums[i];
-        }
-        const Affine affine =
-            renorm(RenormArgs{group_stat(typename Groups::Order{}, values, n), centered});
-        for (index_t k = 0; k < members; ++k) write_row(work, affine, batch.groups.row(g, k), out);
+        const Affine affine = renorm(group_args(batch, g, centered, work, values));
+        for (index_t k = 0; k < batch.groups.length(g); ++k)
+          write_row(work, affine, batch.groups.row(g, k), out);
       }
     });
   } else {

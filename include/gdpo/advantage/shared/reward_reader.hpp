@@ -76,6 +76,8 @@ class RewardReader {
     return rules_.weighted_sum(row, read, magnitude);
   }
 
+  /// What the penalty takes off a row.
+  double penalty_of(index_t row) const { return rules_.penalty_of(row); }
   bool changes_sums() const { return rules_.changes_sums(); }
   double changed_sum(index_t row, double sum, double& magnitude) const {
     return rules_.changed_sum(row, sum, magnitude);

@@ -95,6 +95,38 @@ inline void check_advantages(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS,
     call.fail("weights", contract::text(static_cast<index_t>(weights->size())), "at most 64");
 }
 
+/// Calls f(batch, estimator) with what the arguments of `advantages` describe; the rewards are copied
+/// to float64.
+template <class F>
+void with_rewards(const char* function, const RewardTensor& table, const Tensor& rewards,
+                  const std::string& estimator, GDPO_TORCH_GROUPS_PARAMETERS,
+                  const std::optional<std::vector<double>>& weights,
+                  const std::optional<std::vector<double>>& gates, const Array& tokens,
+                  const Array& valid, const Array& baseline, const Array& row_weights,
+                  const Array& penalty, const F& f) {
+  check_advantages(function, GDPO_TORCH_GROUPS_NAMES, weights);
+  std::vector<double> values(static_cast<std::size_t>(table.rows * table.count));
+  for (index_t i = 0, k = 0; i < table.rows; ++i) {
+    for (index_t c = 0; c < table.count; ++c, ++k)
+      values[static_cast<std::size_t>(k)] = table.at(rewards.const_data_ptr(), i, c);
+  }
+  std::visit(
+      [&](auto e) {
+        if (weights) e.weights = *weights;
+        if (gates) e.gates = gates_of(*gates);
+        with_groups(function, GDPO_TORCH_GROUPS_NAMES, [&](const auto& groups) {
+          RewardBatch batch{view(values.data(), table.rows, table.count), groups};
+          batch.tokens = column(function, "batch.tokens", tokens);
+          batch.valid = column(function, "batch.valid", valid);
+          batch.baseline = column(function, "batch.baseline", baseline);
+          batch.weights = column(function, "batch.weights", row_weights);
+          batch.penalty = column(function, "batch.penalty", penalty);
+          f(batch, e);
+        });
+      },
+      runtime::detail::configured(function, estimator, &runtime::estimator).value);
+}
+
 }  // namespace detail
 
 /// What an operator of this name declares.
@@ -126,23 +158,11 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
                                              const Array& baseline, const Array& row_weights,
                                              const Array& penalty) {
   constexpr const char* function = "gdpo::advantages";
-  detail::check_advantages(function, group_size, group_ids, group_offsets, weights);
   const detail::RewardTensor table(function, rewards);
-  std::vector<double> values(static_cast<std::size_t>(table.rows * table.count));
-  for (index_t i = 0, k = 0; i < table.rows; ++i) {
-    for (index_t c = 0; c < table.count; ++c, ++k)
-      values[static_cast<std::size_t>(k)] = table.at(rewards.const_data_ptr(), i, c);
-  }
   Tensor out = detail::new_tensor(function, {rewards.size(0)},
                                   table.narrow ? ScalarType::Float : ScalarType::Double);
   GroupReport report;
-  const auto evaluate = [&](const auto& e, const auto& groups) {
-    RewardBatch batch{view(values.data(), table.rows, table.count), groups};
-    batch.tokens = detail::column(function, "batch.tokens", tokens);
-    batch.valid = detail::column(function, "batch.valid", valid);
-    batch.baseline = detail::column(function, "batch.baseline", baseline);
-    batch.weights = detail::column(function, "batch.weights", row_weights);
-    batch.penalty = detail::column(function, "batch.penalty", penalty);
+  const auto evaluate = [&](const auto& batch, const auto& e) {
     thread_local Workspace workspace;
     if (table.narrow) {
       advantages_into(seq, batch, e, detail::new_view<float, 1>(out), workspace, &report);
@@ -150,20 +170,15 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
       advantages_into(seq, batch, e, detail::new_view<double, 1>(out), workspace, &report);
     }
   };
-  const auto visit_groups = [&](const auto& e) {
-    detail::with_groups(function, GDPO_TORCH_GROUPS_NAMES,
-                        [&](const auto& groups) { evaluate(e, groups); });
-  };
-  std::visit(
-      [&](auto e) {
-        if (weights) e.weights = *weights;
-        if (gates) e.gates = detail::gates_of(*gates);
-        if (!constraints) return visit_groups(e);
-        using List16 = List<Constraint, 16>;
-        visit_groups(Constrained<decltype(e), placement::FixedScale>{
-            e, {}, List16(detail::constraints_of(*constraints))});
-      },
-      runtime::detail::configured(function, estimator, &runtime::estimator).value);
+  detail::with_rewards(function, table, rewards, estimator, GDPO_TORCH_GROUPS_NAMES, weights, gates,
+                       tokens, valid, baseline, row_weights, penalty,
+                       [&](const auto& batch, const auto& e) {
+                         if (!constraints) return evaluate(batch, e);
+                         using List16 = List<Constraint, 16>;
+                         using Estimator = std::decay_t<decltype(e)>;
+                         evaluate(batch, Constrained<Estimator, placement::FixedScale>{
+                                             e, {}, List16(detail::constraints_of(*constraints))});
+                       });
   return {out, detail::numbers_of(report)};
 }
 

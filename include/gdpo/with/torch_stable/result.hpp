@@ -144,7 +144,21 @@ void for_each_number(R&& r, const F& f) {
     f(name.c_str(), ".flat_groups", reward.flat_groups);
     degenerate = flags_set(r.reward_degenerate, rewards, c);
     f(name.c_str(), ".degenerate_groups", degenerate);
+    f(name.c_str(), ".explained_squares", reward.explained_squares);
+    f(name.c_str(), ".explained", reward.explained);  // follows from the others when it is read
     if constexpr (reads) flags->set_next(c, degenerate);
+  }
+  for (const auto& [name, member] : gdpo::detail::report_sums) f("", name, r.*member);
+  for (std::size_t a = 0, p = 0; a < rewards; ++a) {
+    for (std::size_t b = a + 1; b < rewards; ++b, ++p) {
+      const std::string name = "pairs." + std::to_string(a) + "." + std::to_string(b);
+      auto& pair = r.pairs[p];
+      f(name.c_str(), ".products", pair.products);
+      f(name.c_str(), ".first_squares", pair.first_squares);
+      f(name.c_str(), ".second_squares", pair.second_squares);
+      double correlation = r.correlation(static_cast<index_t>(a), static_cast<index_t>(b));
+      f(name.c_str(), ".correlation", correlation);
+    }
   }
 }
 /// How many numbers a result has.
@@ -176,13 +190,14 @@ void read_numbers(const char* function, const char* name, const Tensor& tensor, 
 inline GroupReport report_of(std::int64_t rewards) {
   GroupReport report;
   report.rewards.resize(static_cast<std::size_t>(rewards));
+  report.pairs.resize(gdpo::detail::pair_count(report.rewards.size()));
   return report;
 }
 /// The report whose numbers a tensor holds, with what follows from them.
 inline GroupReport report_from(const char* function, const char* name, const Tensor& tensor) {
-  const std::int64_t fixed = size_of(report_of(0)), each = size_of(report_of(1)) - fixed;
-  const std::int64_t size = tensor.numel();
-  GroupReport report = report_of(size > fixed ? (size - fixed) / each : 0);
+  std::int64_t rewards = 0;
+  while (size_of(report_of(rewards + 1)) <= tensor.numel()) ++rewards;
+  GroupReport report = report_of(rewards);
   read_numbers(function, name, tensor, report);
   gdpo::detail::derive(report);
   return report;
