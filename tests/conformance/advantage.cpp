@@ -18,9 +18,9 @@ using gdpo::index_t;
 template <class T>
 struct Inputs {
   std::vector<T> rewards, kl;
-  std::vector<std::int64_t> ids;
-  std::vector<unsigned char> mask;    // rows by width; empty if the record has none
-  std::vector<std::int64_t> lengths;  // valid tokens of each row
+  std::vector<std::int64_t> ids, rollouts;  // rollouts: empty if each row is one
+  std::vector<unsigned char> mask;          // rows by width; empty if the record has none
+  std::vector<std::int64_t> lengths;        // valid tokens of each row
   index_t count = 0, reward_count = 1, width = 0;
 };
 
@@ -34,7 +34,7 @@ std::vector<T> stored_as(const std::vector<double>& values) {
 
 template <class T>
 Inputs<T> bind(const Json& inputs) {
-  only(inputs, {"rewards", "group_ids", "response_mask", "kl_values"});
+  only(inputs, {"rewards", "group_ids", "request_ids", "response_mask", "kl_values"});
   Inputs<T> in;
   const Array rewards = array_of(inputs.at("rewards"));
   if (rewards.shape.empty() || rewards.shape.size() > 2)
@@ -43,6 +43,9 @@ Inputs<T> bind(const Json& inputs) {
   in.count = static_cast<index_t>(rewards.shape[0]);
   if (rewards.shape.size() == 2) in.reward_count = static_cast<index_t>(rewards.shape[1]);
   for (const long long id : integers_of(inputs.at("group_ids"))) in.ids.push_back(id);
+  if (inputs.contains("request_ids")) {
+    for (const long long id : integers_of(inputs.at("request_ids"))) in.rollouts.push_back(id);
+  }
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
   if (inputs.contains("response_mask")) {
     const Array mask = array_of(inputs.at("response_mask"));
@@ -99,6 +102,15 @@ auto call(const Target& target, const Batch& batch, const E& estimator,
   return values;
 }
 
+// The same for rows of rollouts: the last row of each counts.
+template <class T, class Batch, class E>
+auto call(const Target& target, const Batch& batch, const Inputs<T>& in, const E& estimator,
+          gdpo::GroupReport* report) {
+  if (in.rollouts.empty()) return call(target, batch, estimator, report);
+  const auto rollouts = gdpo::rollouts(batch, gdpo::view(in.rollouts));
+  return rollouts.spread(call(target, rollouts.batch(), estimator, report));
+}
+
 template <class T>
 void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   const Inputs<T> in = bind<T>(recorded.inputs);
@@ -106,7 +118,7 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   std::visit(
       [&](const auto& estimator) {
         gdpo::GroupReport report;
-        const auto row_values = call(recorded.target, batch, estimator, &report);
+        const auto row_values = call(recorded.target, batch, in, estimator, &report);
         const Array rows = of_rows(row_values);
 
         const Json& expected = recorded.expected.at("advantages");

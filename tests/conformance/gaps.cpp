@@ -75,12 +75,6 @@ const std::vector<Gap>& gaps() {
        has("reward_clip_range") || is("beta", {0.1}),
        "a clip of summed rewards, and a KL penalty from log-probs of tokens"},
 
-      {"ms_swift",
-       "advantage",
-       {"compute_advantages_dynamic"},
-       every,
-       "rows of a request that stand for one"},
-
       {"liger",
        "loss",
        {"LigerFusedLinearGRPOFunction.ppo_loss_fn"},
