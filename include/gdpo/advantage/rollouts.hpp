@@ -130,6 +130,13 @@ class Rollouts {
   index_t count() const { return state_ ? state_->batch.rewards.extent[0] : 0; }
   /// The number of rows.
   index_t rows() const { return state_ ? static_cast<index_t>(state_->rollout_of.size()) : 0; }
+  /// The id of each rollout, (rollouts), as a signed integer of 64 bits: keys for
+  /// dist::gather_rows.
+  View<const std::int64_t, 1> ids() const& {
+    return state_ ? gdpo::view(std::as_const(state_->ids).data(), count())
+                  : View<const std::int64_t, 1>{};
+  }
+  View<const std::int64_t, 1> ids() && = delete;  ///< Deleted, as above.
   /// The rollout of each row, (rows), from 0 on.
   View<const index_t, 1> rollout_of() const& {
     return state_ ? gdpo::view(std::as_const(state_->rollout_of)) : View<const index_t, 1>{};
@@ -165,8 +172,8 @@ class Rollouts {
     std::vector<index_t> group_of, rollout_of;    // (N) of each row
     std::vector<Scalar> rewards;                  // (M, C)
     std::array<std::vector<double>, detail::reward_column_count> columns;  // (M)
-    std::vector<std::int64_t> group_ids;                                   // (M) of ById
-    std::vector<index_t> offsets;                                          // of ByOffsets
+    std::vector<std::int64_t> ids, group_ids;  // (M); group_ids: of ById
+    std::vector<index_t> offsets;              // of ByOffsets
     Batch batch{{}, no_groups()};
   };
   static std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
@@ -225,11 +232,12 @@ class Rollouts {
       if (batch.*detail::reward_columns<RewardBatch<T, Groups>>[c].of_batch)
         s.columns[c].resize(index(count));
     }
-    s.group_ids.resize(index(count));
+    s.ids.resize(index(count)), s.group_ids.resize(index(count));
     s.offsets.assign(index(batch.groups.count(rows)) + 1, 0);
     for (index_t j = 0; j < count; ++j) {
       take_rollout(batch, take, j);
       const index_t row = s.rows.row(j, 0), group = s.group_of[index(row)];
+      s.ids[index(s.rollout_of[index(row)])] = s.rows.ids()(j);
       ++s.offsets[index(group) + 1];
       if constexpr (std::is_same_v<Groups, ById>)
         s.group_ids[index(s.rollout_of[index(row)])] = batch.groups.ids()(group);
