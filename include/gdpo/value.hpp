@@ -53,6 +53,7 @@
 ///     estimator.renorm                  renorm::none(), or renorm::token_weighted_batch():
 ///                                       whitening
 ///     token_advantages_into             advantages of rows, with a KL penalty at each token
+///     place_turns_into                  rewards of turns, each at the last token of its turn
 ///     distillation_advantage            the estimator of on-policy distillation: teacher - sampled
 ///     count(batch)                      what the loss is divided by, as for the policy loss
 ///     loss(exec, batch, n, gradient, workspace), loss(batch, n, gradient)
@@ -94,4 +95,5 @@
 #include <gdpo/loss.hpp>
 #include <gdpo/value/advantages_and_returns.hpp>
 #include <gdpo/value/token_penalty.hpp>
+#include <gdpo/value/turn_rewards.hpp>
 #include <gdpo/value/value_loss.hpp>

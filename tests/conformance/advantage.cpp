@@ -145,6 +145,12 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
 
 }  // namespace
 
+std::vector<double> row_advantages(const Case& recorded,
+                                   const gdpo::RewardBatch<double, gdpo::ById>& batch,
+                                   const gdpo::runtime::Estimator& estimator) {
+  return std::visit([&](const auto& e) { return call(recorded.target, batch, e); }, estimator);
+}
+
 void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
   std::visit(
       [&](auto& e) {

@@ -140,11 +140,6 @@ const std::vector<Gap>& gaps() {
        kBaseline},
       {"trinity",
        "advantage",
-       {"StepWiseGRPOAdvantageFn", "GiGPOAdvantageFn"},
-       every,
-       "advantages of the steps of a run"},
-      {"trinity",
-       "advantage",
        {"ClipBAdvantageFn", "ClipVAdvantageFn"},
        every,
        "a mask by the entropy of a batch"},
@@ -199,7 +194,13 @@ const std::vector<Gap>& gaps() {
        [](const Case& c) { return !c.release.empty(); },
        "the std of a group's rewards beside returns of tokens"},
 
-      {"torchrl", "advantage", {"MCAdvantage"}, every, "advantages of the steps of a run"},
+      {"torchrl",
+       "advantage",
+       {"MCAdvantage"},
+       [](const Case& c) {
+         return c.inputs.at("group_ids").size() > c.params.at("grpo_size").get<std::size_t>();
+       },
+       "a choice of rows among more than a group has"},
 
       {"prime_rl",
        "advantage",
@@ -211,11 +212,7 @@ const std::vector<Gap>& gaps() {
        {"MaxRLAlgorithm.score_group"},
        every,
        "another scale: the mean of the group (MaxRL)"},
-      {"prime_rl",
-       "advantage",
-       {"RAEAlgorithm.score_group", "HierarchicalGRPOAlgorithm.score_group"},
-       every,
-       "baselines of agents"},
+      {"prime_rl", "advantage", {"RAEAlgorithm.score_group"}, every, "baselines of agents"},
   };
   return all;
 }

@@ -68,7 +68,8 @@ class TakenNumber {
 /// RewardBatch. spread() gives each row what its rollout got. Rollouts are numbered in the order of
 /// their first rows.
 ///
-/// It owns its memory and is moved, not copied. One that has been moved from serves assign() alone.
+/// It owns its memory and is moved, not copied. One that is new or has been moved from has no
+/// rollouts and no batch(), until assign().
 template <class T, class Groups>
 class Rollouts {
   static_assert(std::is_same_v<Groups, ById> || std::is_same_v<Groups, GroupsOf> ||
@@ -84,6 +85,8 @@ class Rollouts {
   /// The batch of one row a rollout.
   using Batch = RewardBatch<Scalar, RolloutGroups>;
 
+  /// No rollouts.
+  Rollouts() = default;
   /// The rollouts of a batch, as assign() makes them.
   template <class Id>
   Rollouts(const RewardBatch<T, Groups>& batch, View<Id, 1> ids, Take take = Take::Last) {
@@ -119,8 +122,8 @@ class Rollouts {
   /// tokens, may be bound to a copy.
   const Batch& batch() const& {
     if (!state_) {
-      contract::fail("gdpo::Rollouts::batch", "object", "one that has been moved from",
-                     "one that holds rollouts");
+      contract::fail("gdpo::Rollouts::batch", "object", "one that has no batch",
+                     "one to which assign() has given a batch");
     }
     return state_->batch;
   }
@@ -137,6 +140,12 @@ class Rollouts {
                   : View<const std::int64_t, 1>{};
   }
   View<const std::int64_t, 1> ids() && = delete;  ///< Deleted, as above.
+  /// The number of rows of each rollout, (rollouts), unused ones included.
+  View<const index_t, 1> lengths() const& {
+    return state_ ? gdpo::view(std::as_const(state_->lengths).data(), count())
+                  : View<const index_t, 1>{};
+  }
+  View<const index_t, 1> lengths() && = delete;  ///< Deleted, as above.
   /// The rollout of each row, (rows), from 0 on.
   View<const index_t, 1> rollout_of() const& {
     return state_ ? gdpo::view(std::as_const(state_->rollout_of)) : View<const index_t, 1>{};
@@ -173,6 +182,7 @@ class Rollouts {
     std::vector<Scalar> rewards;                  // (M, C)
     std::array<std::vector<double>, detail::reward_column_count> columns;  // (M)
     std::vector<std::int64_t> ids, group_ids;  // (M); group_ids: of ById
+    std::vector<index_t> lengths;              // (M)
     std::vector<index_t> offsets;              // of ByOffsets
     Batch batch{{}, no_groups()};
   };
@@ -233,14 +243,15 @@ class Rollouts {
         s.columns[c].resize(index(count));
     }
     s.ids.resize(index(count)), s.group_ids.resize(index(count));
+    s.lengths.resize(index(count));
     s.offsets.assign(index(batch.groups.count(rows)) + 1, 0);
     for (index_t j = 0; j < count; ++j) {
       take_rollout(batch, take, j);
       const index_t row = s.rows.row(j, 0), group = s.group_of[index(row)];
-      s.ids[index(s.rollout_of[index(row)])] = s.rows.ids()(j);
+      const std::size_t m = index(s.rollout_of[index(row)]);
+      s.ids[m] = s.rows.ids()(j), s.lengths[m] = s.rows.length(j);
       ++s.offsets[index(group) + 1];
-      if constexpr (std::is_same_v<Groups, ById>)
-        s.group_ids[index(s.rollout_of[index(row)])] = batch.groups.ids()(group);
+      if constexpr (std::is_same_v<Groups, ById>) s.group_ids[m] = batch.groups.ids()(group);
     }
     if constexpr (std::is_same_v<Groups, ById>) {
       s.batch.groups.assign(gdpo::view(std::as_const(s.group_ids)));

@@ -29,6 +29,9 @@ Vector rewards_of(Take take) {
   CHECK(one.count() == 3);
   CHECK(one.batch().groups.length(0) == 2);
   CHECK(one.batch().groups.length(1) == 1);
+  CHECK(one.lengths()(0) == 2);
+  CHECK(one.lengths()(1) == 1);
+  CHECK(one.lengths()(2) == 3);
   Vector out;
   for (index_t m = 0; m < 3; ++m)
     for (index_t c = 0; c < 2; ++c) out.push_back(one.batch().rewards(m, c));
@@ -130,8 +133,9 @@ TEST_CASE("no rows, and moved objects", "[rollouts]") {
   CHECK(one.count() == 0);
   CHECK(one.rows() == 0);
   CHECK(message_of([&] { one.batch(); }) ==
-        "gdpo::Rollouts::batch: object: given one that has been moved from; needed: one that holds "
-        "rollouts");
+        "gdpo::Rollouts::batch: object: given one that has no batch; needed: one to which assign() "
+        "has given a batch");
+  CHECK(gdpo::Rollouts<float, gdpo::ById>{}.count() == 0);
   one.assign(pair, gdpo::view(names));
   CHECK(one.count() == 2);
 }
