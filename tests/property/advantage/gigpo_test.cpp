@@ -192,7 +192,7 @@ TEST_CASE("what GiGPO refuses", "[gigpo]") {
   gdpo::Gigpo<> gigpo;
   gigpo.gamma = 2;
   CHECK(call(episodes, states, gigpo) ==
-        "gdpo::gigpo: gamma: given 2; needed: 0 to 1 (discount of a step)");
+        "gdpo::gigpo: gamma: given 2; needed: 0 to 1");
   gigpo.gamma = 1, gigpo.omega = HUGE_VAL;
   CHECK(call(episodes, states, gigpo).find("gdpo::gigpo: omega: given inf") == 0);
   gigpo.omega = 1, gigpo.step.scale.eps = -1;
