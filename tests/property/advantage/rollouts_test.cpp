@@ -332,4 +332,41 @@ TEST_CASE("rollouts over ranks are those of one process", "[rollouts][ranks]") {
   }
 }
 
+TEST_CASE("rollouts whose rows are on several ranks", "[rollouts][ranks]") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    const naive::Data d = random_data(random, 2);
+    const Ids ids = random_rollouts(random, d);
+    INFO("seed " << seed);
+    const int ranks = 1 + random.below(5);
+    std::vector<int> rank_of;
+    for (int i = 0; i < d.rows; ++i) rank_of.push_back(random.below(ranks));
+    const auto whole = gdpo::rollouts(batch_of(d, gdpo::by_id(d.ids)), gdpo::view(ids), Take::Sum);
+    const auto expected = whole.spread(gdpo::advantages(gdpo::simd, whole.batch(), gdpo::Gdpo{}));
+    std::vector<double> got(at(d.rows));
+    const auto thrown = test::on_ranks(ranks, [&](const test::ThreadRank& comm) {
+      naive::Data mine;
+      Ids names;
+      std::vector<int> rows;
+      mine.reward_count = 2;
+      for (int i = 0; i < d.rows; ++i) {
+        if (rank_of[at(i)] != comm.rank()) continue;
+        rows.push_back(i), names.push_back(ids[at(i)]), mine.ids.push_back(d.ids[at(i)]);
+        for (int c = 0; c < 2; ++c) mine.rewards.push_back(d.rewards[at(2 * i + c)]);
+        if (!d.valid.empty()) mine.valid.push_back(d.valid[at(i)]);
+      }
+      mine.rows = static_cast<int>(rows.size());
+      const auto all = gdpo::dist::gather_rows(comm, batch_of(mine, gdpo::by_id(mine.ids)));
+      const auto named = gdpo::dist::gather_rows(comm, batch_of(mine, gdpo::by_id(names)));
+      const auto groups = named.batch().groups;
+      const auto rollout = gdpo::per_row(groups, named.rows(), groups.ids());
+      const auto one = gdpo::rollouts(all.batch(), gdpo::view(rollout), Take::Sum);
+      const auto a = all.own(one.spread(gdpo::advantages(gdpo::simd, one.batch(), gdpo::Gdpo{})));
+      for (std::size_t i = 0; i < rows.size(); ++i) got[at(rows[i])] = a[i];
+    });
+    for (const std::string& what : thrown) CHECK(what == "");
+    CHECK(difference(got, expected) == "");
+  }
+}
+
 }  // namespace rollouts_laws_test
