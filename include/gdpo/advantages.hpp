@@ -44,6 +44,7 @@
 ///     explain(rewards, groups, estimator, group)        one group stage by stage, as a table
 ///                                                       (gdpo/advantage/explain.hpp)
 ///     per_row(groups, N, values)                        gives each row the value of its group
+///     rollouts(batch, ids, take)                        several rows of a rollout count as one
 ///     broadcast_into                                    gives each token the advantage of its row
 ///     whiten_into, masked_mean, masked_moments, ...     statistics over the tokens of a mask
 ///
@@ -79,6 +80,7 @@
 /// estimator of your own. gdpo/with/eigen.hpp, gdpo/with/eigen_tensor.hpp: Eigen.
 #include <gdpo/advantage/advantages.hpp>
 #include <gdpo/advantage/broadcast.hpp>
+#include <gdpo/advantage/rollouts.hpp>
 #include <gdpo/advantage/two_stages.hpp>
 #include <gdpo/advantage/whiten.hpp>
 #include <gdpo/group/by_id.hpp>

@@ -55,6 +55,7 @@
 ///                                       whitening
 ///     token_advantages_into             advantages of rows, with a KL penalty at each token
 ///     optimal_token_baseline_into       returns minus a baseline for each position of a group
+///     place_turns_into                  rewards of turns, each at the last token of its turn
 ///     distillation_advantage            the estimator of on-policy distillation: teacher - sampled
 ///     repeated(view)                    one number a row in place of an array of tokens
 ///     count(batch)                      what the loss is divided by, as for the policy loss
@@ -104,4 +105,5 @@
 #include <gdpo/value/optimal_token_baseline.hpp>
 #include <gdpo/value/outcome_call.hpp>
 #include <gdpo/value/token_penalty.hpp>
+#include <gdpo/value/turn_rewards.hpp>
 #include <gdpo/value/value_loss.hpp>

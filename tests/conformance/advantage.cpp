@@ -18,10 +18,10 @@ using gdpo::index_t;
 template <class T>
 struct Inputs {
   std::vector<T> rewards, kl;
-  std::vector<std::int64_t> ids;
-  std::vector<unsigned char> mask;    // rows by width; empty if the record has none
-  bool of_tokens = false;             // each token is a row, and the mask says which are used
-  std::vector<std::int64_t> lengths;  // valid tokens of each row
+  std::vector<std::int64_t> ids, rollouts;  // rollouts: empty if each row is one
+  std::vector<unsigned char> mask;          // rows by width; empty if the record has none
+  bool of_tokens = false;                   // each token is a row, and the mask says which are used
+  std::vector<std::int64_t> lengths;        // valid tokens of each row
   std::vector<double> output_tokens, input_tokens, turns;  // for rules that shape rewards
   index_t count = 0, reward_count = 1, width = 0;
 };
@@ -36,8 +36,8 @@ std::vector<T> stored_as(const std::vector<double>& values) {
 
 template <class T>
 Inputs<T> bind(const Json& inputs) {
-  only(inputs, {"rewards", "values", "group_ids", "response_mask", "kl_values", "old_logp",
-                "ref_logp", "num_output_tokens", "num_total_tokens", "num_turns"});
+  only(inputs, {"rewards", "values", "group_ids", "request_ids", "response_mask", "kl_values",
+                "old_logp", "ref_logp", "num_output_tokens", "num_total_tokens", "num_turns"});
   Inputs<T> in;
   in.of_tokens = inputs.contains("values");
   Array rewards = array_of(inputs.at(in.of_tokens ? "values" : "rewards"));
@@ -48,6 +48,9 @@ Inputs<T> bind(const Json& inputs) {
   if (rewards.shape.size() == 2) in.reward_count = static_cast<index_t>(rewards.shape[1]);
   for (const long long id : integers_of(inputs.at("group_ids")))
     in.ids.insert(in.ids.end(), in.of_tokens ? rewards.shape[1] : 1, id);
+  if (inputs.contains("request_ids")) {
+    for (const long long id : integers_of(inputs.at("request_ids"))) in.rollouts.push_back(id);
+  }
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
   if (inputs.contains("num_output_tokens")) {
     in.output_tokens = array_of(inputs.at("num_output_tokens")).data;
@@ -125,6 +128,15 @@ auto call(const Target& target, const Batch& batch, const E& estimator,
   return values;
 }
 
+// The same for rows of rollouts: the last row of each counts.
+template <class T, class Batch, class E>
+auto call(const Target& target, const Batch& batch, const Inputs<T>& in, const E& estimator,
+          gdpo::GroupReport* report) {
+  if (in.rollouts.empty()) return call(target, batch, estimator, report);
+  const auto rollouts = gdpo::rollouts(batch, gdpo::view(in.rollouts));
+  return rollouts.spread(call(target, rollouts.batch(), estimator, report));
+}
+
 template <class T>
 void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   Inputs<T> in = bind<T>(recorded.inputs);
@@ -140,7 +152,7 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   std::visit(
       [&](const auto& estimator) {
         gdpo::GroupReport report;
-        const auto row_values = call(recorded.target, batch, estimator, &report);
+        const auto row_values = call(recorded.target, batch, in, estimator, &report);
         const Array rows = of_rows(row_values);
 
         const Json& expected = recorded.expected.at("advantages");
@@ -174,6 +186,12 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
 }
 
 }  // namespace
+
+std::vector<double> row_advantages(const Case& recorded,
+                                   const gdpo::RewardBatch<double, gdpo::ById>& batch,
+                                   const gdpo::runtime::Estimator& estimator) {
+  return std::visit([&](const auto& e) { return call(recorded.target, batch, e); }, estimator);
+}
 
 void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
   std::visit(

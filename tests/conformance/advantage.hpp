@@ -28,6 +28,11 @@ struct Setup {
   std::function<void(const gdpo::GroupReport&, Comparison&)> metrics = [](const auto&, auto&) {};
 };
 
+// The advantages of a batch, computed on the target of the case.
+std::vector<double> row_advantages(const Case& recorded,
+                                   const gdpo::RewardBatch<double, gdpo::ById>& batch,
+                                   const gdpo::runtime::Estimator& estimator);
+
 // Set members of an estimator from a record. A member that the estimator's type does not have is
 // left out, because trainers record eps and ddof also where they do not divide by a std.
 void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof);

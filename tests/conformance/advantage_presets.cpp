@@ -277,6 +277,22 @@ Setup ms_swift_rows(Params& params, const Case& recorded) {
   return setup;
 }
 
+// The same for rows of requests in groups of any size. It has no gdpo, and scales nothing for it.
+Setup ms_swift_requests(Params& params, const Case&) {
+  const auto kind = params.choice("advantage_estimator", {"grpo", "rloo", "reinforce_plus_plus"});
+  const auto scale = params.choice("scale_rewards", {"group", "batch", "none", "gdpo"});
+  Setup setup{estimator(ms_swift_preset(kind, scale == "gdpo" ? "none" : scale))};
+  std_settings(params, setup);
+  weights(params, setup);
+  if (params.has("kl_in_reward")) {
+    const double beta = params.number("beta");
+    set_penalty(setup.estimator, params.flag("kl_in_reward") ? beta : 0);
+  }
+  params.remark("duplicate_requests");
+  remarks(params);
+  return setup;
+}
+
 // --- open_instruct
 
 Setup open_instruct_rows(Params& params, const Case&) {
@@ -411,6 +427,7 @@ void add_advantages(Registry& registry) {
   add("nvlabs_gdpo", "compute_advantage[gdpo]", nvlabs_choice("nvlabs::verl_gdpo", true));
 
   add("ms_swift", "compute_advantages", ms_swift_rows);
+  add("ms_swift", "compute_advantages_dynamic", ms_swift_requests);
 
   add("open_instruct", "DataPreparationActor[advantages]", open_instruct_rows);
 

@@ -63,12 +63,6 @@ const std::vector<Gap>& gaps() {
        weights_of_padding,
        kWeightsOfPadding},
 
-      {"ms_swift",
-       "advantage",
-       {"compute_advantages_dynamic"},
-       every,
-       "rows of a request that stand for one"},
-
       {"liger",
        "loss",
        {"LigerFusedLinearGRPOFunction.ppo_loss_fn"},
@@ -104,11 +98,6 @@ const std::vector<Gap>& gaps() {
        {"GRPOGroupedAdvantage"},
        is("std_threshold", {0.0, 0.5}),
        "groups that leave because of their std"},
-      {"trinity",
-       "advantage",
-       {"StepWiseGRPOAdvantageFn", "GiGPOAdvantageFn"},
-       every,
-       "advantages of the steps of a run"},
 
       {"areal",
        "loss",
@@ -123,13 +112,13 @@ const std::vector<Gap>& gaps() {
        When(incomplete_group) && is("mean_level", {"group"}),
        "rows after the last whole group, divided by eps"},
 
-      {"torchrl", "advantage", {"MCAdvantage"}, every, "advantages of the steps of a run"},
-
-      {"prime_rl",
+      {"torchrl",
        "advantage",
-       {"HierarchicalGRPOAlgorithm.score_group"},
-       every,
-       "baselines of agents"},
+       {"MCAdvantage"},
+       [](const Case& c) {
+         return c.inputs.at("group_ids").size() > c.params.at("grpo_size").get<std::size_t>();
+       },
+       "a choice of rows among more than a group has"},
   };
   return all;
 }

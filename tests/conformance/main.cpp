@@ -82,6 +82,7 @@ int run(const Options& options) {
   Registry registry;
   add_advantages(registry);
   add_explained(registry);
+  add_rollouts(registry);
   add_losses(registry);
   add_release_losses(registry);
   add_corrections(registry);

@@ -45,6 +45,7 @@ class Registry {
 
 void add_advantages(Registry& registry);
 void add_explained(Registry& registry);
+void add_rollouts(Registry& registry);
 void add_losses(Registry& registry);
 void add_release_losses(Registry& registry);
 void add_corrections(Registry& registry);

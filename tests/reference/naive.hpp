@@ -102,6 +102,57 @@ struct Data {
   }
 };
 
+/// What stands for a rollout of several rows.
+enum class Take { Last, First, Sum, Mean, Max };
+
+/// One row a rollout, in the order of their first rows. `row` receives the rollout of each row.
+inline Data rollouts(const Data& d, const std::vector<long long>& ids, Take take,
+                     std::vector<int>& row) {
+  std::map<long long, int> number;
+  std::vector<std::vector<int>> members, used;
+  row.clear();
+  for (int i = 0; i < d.rows; ++i) {
+    const auto [found, is_new] = number.emplace(ids[std::size_t(i)], int(members.size()));
+    if (is_new) members.emplace_back(), used.emplace_back();
+    row.push_back(found->second);
+    members[std::size_t(found->second)].push_back(i);
+    if (d.valid.empty() || d.valid[std::size_t(i)] != 0)
+      used[std::size_t(found->second)].push_back(i);
+  }
+  Data one;
+  one.rows = int(members.size()), one.reward_count = d.reward_count;
+  const auto taken = [&](const std::vector<int>& rows, Take rule, bool skips, const auto& value) {
+    if (rule == Take::First) return value(rows.front());
+    if (rule == Take::Last) return value(rows.back());
+    std::vector<double> x;
+    for (const int i : rows)
+      if (!skips || !std::isnan(value(i))) x.push_back(value(i));
+    if (x.empty()) return std::numeric_limits<double>::quiet_NaN();
+    if (rule == Take::Max) return *std::max_element(x.begin(), x.end());
+    Real sum = 0;
+    for (const double v : x) sum += v;
+    return static_cast<double>(rule == Take::Mean ? sum / Real(x.size()) : sum);
+  };
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    const std::vector<int>& rows = used[m].empty() ? members[m] : used[m];
+    one.ids.push_back(d.ids[std::size_t(rows[0])]);
+    for (int c = 0; c < d.reward_count; ++c) {
+      one.rewards.push_back(taken(
+          rows, take, true, [&](int i) { return d.rewards[std::size_t(i * d.reward_count + c)]; }));
+    }
+    const auto column = [&](std::vector<double> Data::*values, Take rule) {
+      if ((d.*values).empty()) return;
+      (one.*values).push_back(taken(rows, rule, false, [&](int i) {
+        return (d.*values)[std::size_t(i)];
+      }));
+    };
+    const Take added = take == Take::Mean || take == Take::Max ? Take::Sum : take;
+    column(&Data::tokens, added), column(&Data::penalty, added), column(&Data::external, take);
+    if (!d.valid.empty()) one.valid.push_back(!used[m].empty());
+  }
+  return one;
+}
+
 struct Result {
   std::vector<Real> advantages, sums;
   /// How far one rounding in double can move an advantage, in units of 2^-53. Infinite where a

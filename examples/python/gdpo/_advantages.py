@@ -174,14 +174,15 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                gates: Sequence[Tuple[int, int, float]] = (),
                constraints: Sequence[Tuple[int, float, float, float, str]] = (),
                tokens: Any = None, valid: Any = None, baseline: Any = None,
-               row_weights: Any = None, penalty: Any = None, report: bool = False,
+               row_weights: Any = None, penalty: Any = None, rollout_ids: Any = None,
+               take: str = "last", report: bool = False,
                **settings: "Unpack[EstimatorSettings]") -> Any:
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list.
       Tensors, NumPy arrays, JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a
-      CUDA device are computed there, without waiting for it; with `constraints` on the CPU, which
-      waits.
+      CUDA device are computed there, without waiting for it; with `constraints` or `rollout_ids` on
+      the CPU, which waits.
     estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
       a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them,
       as a keyword or behind the name, as in "trl::gdpo scale.eps=1e-6".
@@ -200,6 +201,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     penalty: (rows) the KL of each row in nats, which penalty_coef times is taken off the reward:
       off the sum, or off that of the number penalty_reward, of estimators that scale each reward by
       itself.
+    rollout_ids: (rows) integers; rows with the same one are one rollout, such as its turns. It
+      counts once in every statistic and in the report, and its rows share its advantage. take:
+      "last" or "first" of its rows counts; or their "sum", "mean" or "max" of each reward. Computed
+      on the CPU. The whole of it: include/gdpo/advantage/rollouts.hpp.
     settings: what an estimator has of these, which `gdpo.estimator_settings(name)` lists with its
       values; each also by its whole name, and by the end of that where the estimator has no other
       that ends so: trl::grpo has one eps, scale.eps, and trl::gdpo two, scale_eps and renorm_eps.
@@ -215,15 +220,17 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     text = line("gdpo::advantages", (estimator,), settings)
     values, groups, columns = batch_of(
         "gdpo::advantages", rewards, (group_size, group_ids, group_offsets), tokens=tokens,
-        valid=valid, baseline=baseline, row_weights=row_weights, penalty=penalty)
+        valid=valid, baseline=baseline, row_weights=row_weights, penalty=penalty,
+        rollout_ids=rollout_ids)
+    of_rollouts = rollout_ids is not None
     limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
     if any(c[4] not in ("at_least", "at_most") for c in constraints):
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
     arguments = (*groups, weights_of("gdpo::advantages", weights), flat(gates), flat(limits),
-                 *columns)
+                 *columns, take)
 
-    if values.device.type == "cpu" or limits:
+    if values.device.type == "cpu" or limits or of_rollouts:
         result, numbers = _on_cpu(text, values, arguments)
         result = result.to(values.device)
     else:

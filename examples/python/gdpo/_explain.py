@@ -89,7 +89,7 @@ def explain(rewards: Any, *, group: int, estimator: str = "gdpo", group_size: in
         print(gdpo.explain(rewards, estimator="trl::gdpo", group_size=8, group=3))
 
     group: which, from 0 on; of group_ids by ascending id. reward_names: one for each reward, for
-      the table. The others are those of `advantages`, without constraints.
+      the table. The others are those of `advantages`, without constraints and rollouts.
     The whole batch is computed again, on the CPU: it is for a look at a run.
     settings: as in `advantages`.
       {settings}

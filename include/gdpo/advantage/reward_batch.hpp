@@ -87,19 +87,21 @@ struct RewardColumn {
   bool counts;                  ///< Its numbers must be finite and at least 0.
   /// What a message asks for if a setting reads the column and it is absent; null: none does.
   const char* needed;
+  bool
+      adds_up;  ///< That of a rollout of several rows is the sum of theirs (advantage/rollouts.hpp).
 };
 
 /// The list of the optional columns. Checks, readers, kernels and constraints all go through it.
 template <class Batch>
 constexpr RewardColumn<Batch> reward_columns[] = {
     {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true,
-     "token counts, because renorm.over is Tokens"},
-    {&Batch::valid, "batch.valid", nullptr, false, nullptr},
+     "token counts, because renorm.over is Tokens", true},
+    {&Batch::valid, "batch.valid", nullptr, false, nullptr, false},
     {&Batch::baseline, "batch.baseline", &UsedMembers::external, false,
-     "the caller's baseline of each row, because a policy reads it"},
+     "the caller's baseline of each row, because a policy reads it", false},
     {&Batch::penalty, "batch.penalty", nullptr, false,
-     "the KL of each row, because penalty.coef is not 0"},
-    {&Batch::weights, "batch.weights", &UsedMembers::weights, false, nullptr}};
+     "the KL of each row, because penalty.coef is not 0", true},
+    {&Batch::weights, "batch.weights", &UsedMembers::weights, false, nullptr, false}};
 constexpr std::size_t reward_column_count =
     std::size(reward_columns<RewardBatch<double, GroupsOf>>);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <gdpo/group/groups_of.hpp>
+#include <string>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
@@ -17,24 +18,35 @@ class ById {
 
   /// Sorts the rows by their ids, (N). `expected_size` is that of `by_id`.
   template <class Id>
-  ById(View<const Id, 1> ids, index_t expected_size)
-      : expected_size_(expected_size),
-        order_(index(contract::check_array("gdpo::by_id", "ids", ids))) {
-    static_assert(std::is_integral_v<Id>, "group ids are integers");
+  ById(View<const Id, 1> ids, index_t expected_size) : expected_size_(expected_size) {
+    contract::check_array("gdpo::by_id", "ids", ids);
     detail::check_expected_size("gdpo::by_id", expected_size);
+    assign(ids);
+  }
+
+  /// Groups other rows, by their ids (N), in the memory of those before: it allocates only what is
+  /// missing. `expected_size` stays. After an error there are no groups.
+  template <class Id>
+  void assign(View<const Id, 1> ids) {
+    static_assert(std::is_integral_v<Id>, "group ids are integers");
+    clear();
+    order_.resize(index(contract::check_array("gdpo::by_id", "ids", ids)));
     for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<index_t>(i);
-    const auto less = [&](index_t a, index_t b) { return ids(a) < ids(b); };
+    const auto less = [&](index_t a, index_t b) {
+      return ids(a) < ids(b) || (ids(a) == ids(b) && a < b);
+    };
     if (!std::is_sorted(order_.begin(), order_.end(), less))
-      std::stable_sort(order_.begin(), order_.end(), less);
+      std::sort(order_.begin(), order_.end(), less);
     begin_.push_back(0);
     if (!order_.empty()) ids_.push_back(static_cast<std::int64_t>(ids(order_[0])));
     for (std::size_t i = 1; i <= order_.size(); ++i) {
       if (i < order_.size() && ids(order_[i]) == ids(order_[i - 1])) continue;
-      if (expected_size != 0 && static_cast<index_t>(i) - begin_.back() != expected_size) {
-        contract::fail("gdpo::by_id", "ids",
-                       contract::text(static_cast<index_t>(i) - begin_.back()) + " rows of id " +
-                           std::to_string(ids(order_[i - 1])),
-                       contract::text(expected_size) + " rows of every id (expected_size)");
+      const index_t size = static_cast<index_t>(i) - begin_.back();
+      if (expected_size_ != 0 && size != expected_size_) {
+        const std::string id = std::to_string(ids(order_[i - 1]));
+        clear();
+        contract::fail("gdpo::by_id", "ids", contract::text(size) + " rows of id " + id,
+                       contract::text(expected_size_) + " rows of every id (expected_size)");
       }
       begin_.push_back(static_cast<index_t>(i));
       if (i < order_.size()) ids_.push_back(static_cast<std::int64_t>(ids(order_[i])));
@@ -74,6 +86,7 @@ class ById {
 
  private:
   static GDPO_HOST_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
+  void clear() { order_.clear(), begin_.clear(), ids_.clear(); }
   index_t expected_size_;
   std::vector<index_t> order_, begin_;  // (N) rows sorted by id; (G+1) where each group begins
   std::vector<std::int64_t> ids_;       // (G) the id of each group

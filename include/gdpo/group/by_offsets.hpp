@@ -62,6 +62,15 @@ struct ByOffsets {
   GDPO_INLINE index_t at(index_t g) const { return static_cast<index_t>(offsets(g)); }
 };
 
+namespace detail {
+
+template <class Groups>
+constexpr bool is_by_offsets_v = false;
+template <class Index>
+constexpr bool is_by_offsets_v<ByOffsets<Index>> = true;
+
+}  // namespace detail
+
 /// Groups of consecutive rows between offsets.
 /// offsets: (G+1), integers from 0 to the number of rows that never decrease; two equal ones make
 /// an empty group, which is allowed. They are not copied and must outlive the result. With

@@ -127,6 +127,14 @@ void with_rewards(const char* function, const RewardTensor& table, const Tensor&
       runtime::detail::configured(function, estimator, &runtime::estimator).value);
 }
 
+/// The Take of this word.
+inline Take take_of(const std::string& word) {
+  for (const auto& e : enumerators(Take{}))
+    if (word == e.word) return e.value;
+  contract::fail("gdpo::advantages", "take", word,
+                 contract::Text("one of ") + gdpo::detail::words_of<Take>().joined(", "));
+}
+
 }  // namespace detail
 
 /// What an operator of this name declares.
@@ -134,7 +142,8 @@ inline constexpr const char* advantages_schema =
     "advantages(Tensor rewards, str estimator, int group_size=0, Tensor? group_ids=None, "
     "Tensor? group_offsets=None, float[]? weights=None, float[]? gates=None, "
     "float[]? constraints=None, Tensor? tokens=None, Tensor? valid=None, Tensor? baseline=None, "
-    "Tensor? row_weights=None, Tensor? penalty=None) -> (Tensor, Tensor)";
+    "Tensor? row_weights=None, Tensor? penalty=None, Tensor? rollout_ids=None, str take='last') -> "
+    "(Tensor, Tensor)";
 /// Advantages of rewards (N) or (N, C) by the estimator of that line
 /// (runtime::configured_estimator).
 ///
@@ -142,8 +151,9 @@ inline constexpr const char* advantages_schema =
 /// `weights`: one for each reward; absent: the estimator's own. `gates`: for each gate three
 /// numbers, the reward, its condition and the threshold. `constraints`: for each five, the reward,
 /// its multiplier, limit and scale, and 1 for at least, 0 for at most; they enter by
-/// placement::FixedScale. The other arguments are columns of RewardBatch. The rewards are copied to
-/// float64.
+/// placement::FixedScale. `rollout_ids` (N): rows with the same one count as one row (rollouts), of
+/// which `take` is the word of a Take. The other arguments are columns of RewardBatch. The rewards
+/// are copied to float64.
 ///
 /// Returns the advantages (N), float64 for rewards of float64 and integers, else float32; and the
 /// numbers of the GroupReport that belong to the batch, whose names are those of `names`.
@@ -156,7 +166,8 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
                                              const std::optional<std::vector<double>>& constraints,
                                              const Array& tokens, const Array& valid,
                                              const Array& baseline, const Array& row_weights,
-                                             const Array& penalty) {
+                                             const Array& penalty, const Array& rollout_ids,
+                                             const std::string& take) {
   constexpr const char* function = "gdpo::advantages";
   const detail::RewardTensor table(function, rewards);
   Tensor out = detail::new_tensor(function, {rewards.size(0)},
@@ -164,7 +175,17 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
   GroupReport report;
   const auto evaluate = [&](const auto& batch, const auto& e) {
     thread_local Workspace workspace;
-    if (table.narrow) {
+    if (rollout_ids) {
+      const std::vector<index_t> ids = detail::indices(function, "rollout_ids", *rollout_ids);
+      const auto one = rollouts(batch, view(ids), detail::take_of(take));
+      std::vector<double> a(static_cast<std::size_t>(one.count()));
+      advantages_into(seq, one.batch(), e, view(a), workspace, &report);
+      if (table.narrow) {
+        one.spread_into(view(a), detail::new_view<float, 1>(out));
+      } else {
+        one.spread_into(view(a), detail::new_view<double, 1>(out));
+      }
+    } else if (table.narrow) {
       advantages_into(seq, batch, e, detail::new_view<float, 1>(out), workspace, &report);
     } else {
       advantages_into(seq, batch, e, detail::new_view<double, 1>(out), workspace, &report);

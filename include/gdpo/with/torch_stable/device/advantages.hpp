@@ -145,7 +145,8 @@ std::tuple<Tensor, Array> groups_on(const Call& call, const Device& device, inde
 namespace device {
 
 /// torch_stable::advantages, without its report: a tensor of NaN stands for it. `constraints`
-/// are refused: the kernels have no constrained advantages.
+/// and `rollout_ids` are refused: the kernels have no constrained advantages, and rollouts are made
+/// of rows on the host.
 ///
 /// Groups by id are sorted on the device. Rewards are converted to double, advantages rounded once,
 /// so the bits are those of the CPU but where cuda/advantage/device_advantages.hpp says otherwise.
@@ -158,11 +159,15 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
                                       const std::optional<std::vector<double>>& constraints,
                                       const Array& tokens, const Array& valid,
                                       const Array& baseline, const Array& row_weights,
-                                      const Array& penalty) {
+                                      const Array& penalty, const Array& rollout_ids,
+                                      const std::string&) {
   const detail::Call call = detail::call_on("gdpo::advantages", rewards);
   detail::check_advantages(call, group_size, group_ids, group_offsets, weights);
   if (constraints) {
     call.fail("constraints", "some, with rewards on a device", "rewards on the CPU");
+  }
+  if (rollout_ids) {
+    call.fail("rollout_ids", "some, with rewards on a device", "rewards on the CPU");
   }
   const Queue queue(call);
   const detail::RewardTensor table(call, rewards);
