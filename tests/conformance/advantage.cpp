@@ -18,6 +18,7 @@ using gdpo::index_t;
 template <class T>
 struct Inputs {
   std::vector<T> rewards, kl;
+  std::vector<double> token_kl;  // rows by width: what kl adds up; empty if the record has kl
   std::vector<std::int64_t> ids, rollouts;  // rollouts: empty if each row is one
   std::vector<unsigned char> mask;          // rows by width; empty if the record has none
   bool of_tokens = false;                   // each token is a row, and the mask says which are used
@@ -72,13 +73,14 @@ Inputs<T> bind(const Json& inputs) {
     }
   }
   if (in.of_tokens) in.count *= in.width, in.reward_count = 1;
-  if (inputs.contains("ref_logp")) {  // TRL's penalty of a row: its log ratio, summed
+  if (inputs.contains("ref_logp")) {
     const std::vector<double> logp = array_of(inputs.at("old_logp")).data,
                               ref = array_of(inputs.at("ref_logp")).data;
     in.kl.assign(rewards.shape[0], T(0));
     for (std::size_t k = 0; k < logp.size(); ++k) {
+      in.token_kl.push_back(logp[k] - ref[k]);
       if (in.mask[k])
-        in.kl[k / static_cast<std::size_t>(in.width)] += static_cast<T>(logp[k] - ref[k]);
+        in.kl[k / static_cast<std::size_t>(in.width)] += static_cast<T>(in.token_kl[k]);
     }
   }
   return in;
@@ -148,7 +150,7 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
     gdpo::runtime::shape_rewards(gdpo::view(in.rewards), gdpo::by_id(in.ids), columns,
                                  setup.shaping);
   }
-  const auto batch = batch_of(in, setup.group_size);
+  const auto batch = batch_of(in, setup.group_size * (in.of_tokens ? in.width : 1));
   std::visit(
       [&](const auto& estimator) {
         gdpo::GroupReport report;
@@ -179,6 +181,9 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
           auto given = estimator;
           given.penalty = {}, given.reward_clip = {};
           gdpo::advantages(gdpo::seq, batch, given, &report);
+        }
+        if (!in.token_kl.empty()) {
+          comparison.metric("kl", gdpo::masked_mean(gdpo::view(in.token_kl), gdpo::view(in.mask)));
         }
         setup.metrics(report, comparison);
       },
