@@ -180,7 +180,8 @@ constexpr std::pair<const char*, const char*> own_types[] = {{"gdpo", "gdpo::Gdp
                                                              {"dr_grpo", "gdpo::DrGrpo"},
                                                              {"rloo", "gdpo::Rloo"},
                                                              {"gdpo_shrunk", "gdpo::ShrunkGdpo"},
-                                                             {"grpo_shrunk", "gdpo::ShrunkGrpo"}};
+                                                             {"grpo_shrunk", "gdpo::ShrunkGrpo"},
+                                                             {"maxrl", "gdpo::MaxRl"}};
 }  // namespace detail
 
 /// The names of all estimators, in the order of presets/all.hpp.

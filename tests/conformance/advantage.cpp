@@ -18,8 +18,10 @@ using gdpo::index_t;
 template <class T>
 struct Inputs {
   std::vector<T> rewards, kl;
+  std::vector<double> token_kl;  // rows by width: what kl adds up; empty if the record has kl
   std::vector<std::int64_t> ids;
   std::vector<unsigned char> mask;    // rows by width; empty if the record has none
+  bool of_tokens = false;             // each token is a row, and the mask says which are used
   std::vector<std::int64_t> lengths;  // valid tokens of each row
   index_t count = 0, reward_count = 1, width = 0;
 };
@@ -34,15 +36,18 @@ std::vector<T> stored_as(const std::vector<double>& values) {
 
 template <class T>
 Inputs<T> bind(const Json& inputs) {
-  only(inputs, {"rewards", "group_ids", "response_mask", "kl_values"});
+  only(inputs,
+       {"rewards", "values", "group_ids", "response_mask", "kl_values", "old_logp", "ref_logp"});
   Inputs<T> in;
-  const Array rewards = array_of(inputs.at("rewards"));
+  in.of_tokens = inputs.contains("values");
+  Array rewards = array_of(inputs.at(in.of_tokens ? "values" : "rewards"));
   if (rewards.shape.empty() || rewards.shape.size() > 2)
     throw BadGolden("rewards must have one or two axes");
   in.rewards = stored_as<T>(rewards.data);
   in.count = static_cast<index_t>(rewards.shape[0]);
   if (rewards.shape.size() == 2) in.reward_count = static_cast<index_t>(rewards.shape[1]);
-  for (const long long id : integers_of(inputs.at("group_ids"))) in.ids.push_back(id);
+  for (const long long id : integers_of(inputs.at("group_ids")))
+    in.ids.insert(in.ids.end(), in.of_tokens ? rewards.shape[1] : 1, id);
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
   if (inputs.contains("response_mask")) {
     const Array mask = array_of(inputs.at("response_mask"));
@@ -56,6 +61,17 @@ Inputs<T> bind(const Json& inputs) {
       in.lengths[k / mask.shape[1]] += valid;
     }
   }
+  if (in.of_tokens) in.count *= in.width, in.reward_count = 1;
+  if (inputs.contains("ref_logp")) {
+    const std::vector<double> logp = array_of(inputs.at("old_logp")).data,
+                              ref = array_of(inputs.at("ref_logp")).data;
+    in.kl.assign(rewards.shape[0], T(0));
+    for (std::size_t k = 0; k < logp.size(); ++k) {
+      in.token_kl.push_back(logp[k] - ref[k]);
+      if (in.mask[k])
+        in.kl[k / static_cast<std::size_t>(in.width)] += static_cast<T>(in.token_kl[k]);
+    }
+  }
   return in;
 }
 
@@ -65,7 +81,11 @@ auto batch_of(const Inputs<T>& in, index_t group_size) {
   auto groups = group_size == 0 ? gdpo::by_id(in.ids) : gdpo::by_id(in.ids, group_size);
   gdpo::RewardBatch<T, decltype(groups)> batch{
       gdpo::view(in.rewards.data(), in.count, in.reward_count), groups};
-  if (!in.mask.empty()) batch.tokens = gdpo::view(in.lengths);
+  if (in.of_tokens) {
+    batch.valid = gdpo::view(in.mask);
+  } else if (!in.mask.empty()) {
+    batch.tokens = gdpo::view(in.lengths);
+  }
   if (!in.kl.empty()) batch.penalty = gdpo::view(in.kl);
   return batch;
 }
@@ -102,7 +122,7 @@ auto call(const Target& target, const Batch& batch, const E& estimator,
 template <class T>
 void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   const Inputs<T> in = bind<T>(recorded.inputs);
-  const auto batch = batch_of(in, setup.group_size);
+  const auto batch = batch_of(in, setup.group_size * (in.of_tokens ? in.width : 1));
   std::visit(
       [&](const auto& estimator) {
         gdpo::GroupReport report;
@@ -110,7 +130,10 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
         const Array rows = of_rows(row_values);
 
         const Json& expected = recorded.expected.at("advantages");
-        if (!in.mask.empty() && !expected.empty() && expected.front().is_array()) {
+        if (in.of_tokens) {
+          const std::size_t width = static_cast<std::size_t>(in.width);
+          comparison.output("advantages", {{rows.data.size() / width, width}, rows.data}, in.mask);
+        } else if (!in.mask.empty() && !expected.empty() && expected.front().is_array()) {
           using Result = typename std::decay_t<decltype(row_values)>::value_type;
           std::vector<Result> tokens(in.mask.size());
           gdpo::broadcast_into(gdpo::view(row_values),
@@ -125,6 +148,14 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
         if (recorded.expected.contains("rewards")) {
           comparison.output("rewards",
                             of_rows(call(recorded.target, batch, summed_rewards(estimator))));
+        }
+        if (setup.reports_given_rewards) {
+          auto given = estimator;
+          given.penalty = {}, given.reward_clip = {};
+          gdpo::advantages(gdpo::seq, batch, given, &report);
+        }
+        if (!in.token_kl.empty()) {
+          comparison.metric("kl", gdpo::masked_mean(gdpo::view(in.token_kl), gdpo::view(in.mask)));
         }
         setup.metrics(report, comparison);
       },

@@ -19,6 +19,9 @@ struct Setup {
   // The recorded number of completions in every group; 0: groups of any size.
   gdpo::index_t group_size = 0;
 
+  // The metrics are those of the rewards before the bounds and the penalty of the estimator.
+  bool reports_given_rewards = false;
+
   // Compares the report with the metrics of the record, under the trainer's names for them.
   std::function<void(const gdpo::GroupReport&, Comparison&)> metrics = [](const auto&, auto&) {};
 };
@@ -32,8 +35,9 @@ void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>&
 void set_penalty(gdpo::runtime::Estimator& estimator, double coef);
 
 // A handler for a function whose cases hold `rewards` (N, or N by rewards) and `group_ids`, and
-// optionally a `response_mask` (N by tokens) and `kl_values` (N). The mapping must read every
-// parameter.
+// optionally a `response_mask` (N by tokens), and `kl_values` (N) or `old_logp` and `ref_logp` (N by
+// tokens). Where they hold `values` (N by tokens) in place of rewards, each token is a row of the
+// group of its row. The mapping must read every parameter.
 Handler rows(std::function<Setup(Params&, const Case&)> mapping);
 
 }  // namespace conformance

@@ -79,14 +79,18 @@ Setup trl_rollouts(Params& params, const Case&) {
 
 // The mean of the others among the rows that were scored.
 Setup trl_rloo(Params& params, const Case&) {
-  Setup setup{estimator("rloo")};
+  const bool normalizes = params.flag("normalize_advantages");
+  Setup setup{estimator(normalizes ? "trl::rloo_normalized" : "trl::rloo")};
   setup.group_size = params.integer("num_generations");
   weights(params, setup);
-  const gdpo::Missing missing = gdpo::trl::grpo.missing;
-  std::visit([&](auto& e) { e.missing = missing; }, setup.estimator);
-  params.fixed("normalize_advantages", false);
-  params.without_effect({"eps", "ddof", "kl"});
-  params.fixed("beta", 0);
+  if (normalizes) set_renorm(setup.estimator, params.number("eps"), params.integer("ddof"));
+  params.without_effect({"eps", "ddof"});
+  params.remark("kl");
+  set_penalty(setup.estimator, params.number("beta"));
+  const gdpo::Bounds clip = params.interval("reward_clip_range");
+  std::visit([&](auto& e) { e.reward_clip = clip; }, setup.estimator);
+  // TRL logs the rewards before the clip and the penalty.
+  setup.reports_given_rewards = true;
   setup.metrics = trl_metrics(gdpo::ZeroStd::Groups);
   return setup;
 }
@@ -137,16 +141,26 @@ Setup trinity_asymre(Params& params, const Case&) {
 }
 
 Setup areal_normalization(Params& params, const Case&) {
-  params.fixed("mean_level", "group");
+  const auto level = [&](const char* name) {
+    return params.has(name) ? params.choice(name, {"group", "batch"}) : std::string("none");
+  };
+  const std::string mean = level("mean_level"), std = level("std_level");
   const bool others = params.flag("mean_leave1out");
-  const std::string std = params.has("std_level") ? params.choice("std_level", {"group", "batch"})
-                                                  : std::string("none");
-  Setup setup{estimator(others           ? "verl::rloo"
-                        : std == "batch" ? "ms_swift::reinforce_plus_plus"
-                        : std == "group" ? "ms_swift::grpo"
-                                         : "ms_swift::grpo_no_scale")};
+  const std::string levels = mean + "/" + std + (others ? "/others" : "");
+  const char* const name = levels == "batch/batch"          ? "batch_norm"
+                           : levels == "none/batch"         ? "batch_std_norm"
+                           : levels == "group/group"        ? "group_norm"
+                           : levels == "group/batch"        ? "group_mean_batch_std_norm"
+                           : levels == "group/none"         ? "group_mean_norm"
+                           : levels == "group/group/others" ? "leave_one_out_norm"
+                           : levels == "group/none/others"  ? "leave_one_out_mean_norm"
+                                                            : "";
+  if (!*name) throw Unsupported("parameters mean_level and std_level: " + levels);
+  Setup setup{estimator(std::string("areal::") + name)};
   set_scale(setup.estimator, params.number("eps"), params.flag("std_unbiased") ? 1 : 0);
-  setup.group_size = params.integer("group_size");
+  // Over the batch a last group may have fewer rows.
+  const int group_size = params.integer("group_size");
+  if (mean == "group" || std == "group") setup.group_size = group_size;
   return setup;
 }
 

@@ -42,7 +42,6 @@ struct Gap {
 constexpr const char *kLuspo = "the mean of LUSPO runs over the padded row and reads what is there",
                      *kWeightsOfPadding =
                          "the ratio of a row takes the sampler's weights of its padding in",
-                     *kBaseline = "another baseline",
                      *kTokenBaseline = "baselines of token positions";
 
 const std::vector<Gap>& gaps() {
@@ -64,16 +63,6 @@ const std::vector<Gap>& gaps() {
        {"GRPOTrainer.get_gamma_weights"},
        weights_of_padding,
        kWeightsOfPadding},
-      {"trl",
-       "advantage",
-       {"RLOOTrainer._generate_and_score_completions[advantages]"},
-       has("normalize_advantages"),
-       "a normalization that leaves out rows without a score"},
-      {"trl",
-       "advantage",
-       {"RLOOTrainer._generate_and_score_completions[advantages]"},
-       has("reward_clip_range") || is("beta", {0.1}),
-       "a clip of summed rewards, and a KL penalty from log-probs of tokens"},
 
       {"ms_swift",
        "advantage",
@@ -145,21 +134,10 @@ const std::vector<Gap>& gaps() {
            is("rejection_sampling.metric", {"kl_k1", "kl_k2", "kl_k3"}),
        "AReaL takes the bound of a KL for a bound of the ratio, in the rows whose KL is outside: "
        "0.04 nats there make a weight of 0.04"},
-      {"areal", "advantage", {"Normalization"}, is("mean_level", {"batch", nullptr}), kBaseline},
       {"areal",
        "advantage",
        {"Normalization"},
-       input("values"),
-       "a normalization of tokens' values"},
-      {"areal",
-       "advantage",
-       {"Normalization"},
-       has("mean_leave1out") && has("std_level"),
-       "a std about the means of the others"},
-      {"areal",
-       "advantage",
-       {"Normalization"},
-       incomplete_group,
+       When(incomplete_group) && is("mean_level", {"group"}),
        "rows after the last whole group, divided by eps"},
 
       {"torchrl", "advantage", {"MCAdvantage"}, every, "advantages of the steps of a run"},

@@ -97,9 +97,12 @@ std::string text(const gdpo::scale::ShrunkStd& s) {
   return divisor(1, s.eps, s.eps_at) + " shrunk towards the batch's";
 }
 std::string text(const gdpo::scale::StdDev& s) {
-  const char* whose = s.of == gdpo::scale::Of::Group   ? ""
-                      : s.of == gdpo::scale::Of::Batch ? "batch's "
-                                                       : "centered batch's ";
+  const char* whose = s.of == gdpo::scale::Of::Group         ? ""
+                      : s.of == gdpo::scale::Of::Batch       ? "batch's "
+                      : s.of == gdpo::scale::Of::GroupOthers ? "about the others' means, "
+                      : s.of == gdpo::scale::Of::GroupRms    ? "about 0, "
+                      : s.of == gdpo::scale::Of::BatchRms    ? "about 0, batch's "
+                                                             : "centered batch's ";
   return whose + divisor(s.ddof, s.eps, s.eps_at);
 }
 

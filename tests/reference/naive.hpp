@@ -38,14 +38,17 @@ enum class Scale {
   NonzeroShare,
   Within,
   Shrunk,
-  GroupMean
+  GroupMean,
+  GroupOthers,
+  GroupRms,
+  BatchRms
 };
 enum class EpsAt { Std, Var, ClampStd, ClampVar, None, StdOrOne };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
 enum class Renorm { None, Batch, PerGroup, Tokens };
 enum class Entry { Skip, Zero, Propagate };
 enum class Row { Exclude, Keep, ExcludeUnscored };
-enum class Singleton { Zero, Raw, Nan };
+enum class Singleton { Zero, Raw, Nan, Exclude };
 
 struct Spread {
   int ddof = 1;
@@ -81,6 +84,8 @@ struct Settings {
   int penalty_reward = -1;
   std::vector<double> weights;  // empty: every weight is 1
   std::vector<Gate> gates;
+  double reward_low = -std::numeric_limits<double>::infinity(), reward_high = -reward_low;
+  double low = reward_low, high = reward_high;  // bounds of the advantages
 };
 
 struct Data {
@@ -206,8 +211,8 @@ inline Real baseline(const Settings& e, const Statistics& s, const std::vector<R
       return external;
     case Baseline::LogMeanExp: {
       Real mean = 0;
-      for (const Real v : x) mean += std::exp((v - s.high) / e.tau) / s.n;
-      return s.high + e.tau * std::log(mean);
+      for (const Real v : x) mean += std::expm1((v - s.high) / e.tau) / s.n;
+      return s.high + e.tau * std::log1p(mean);
     }
     case Baseline::ShiftedMean:
       return s.mean + e.shift;
@@ -235,6 +240,16 @@ inline Real multiplier(const Spread& spread, Real variance, Real dof) {
   return denominator == 0 ? 0 : 1 / denominator;
 }
 
+/// The sum of squares that a std is made of: about the mean, about the mean of the others, about 0.
+inline Real square_of(Scale of, const Statistics& s) {
+  if (of == Scale::GroupRms || of == Scale::BatchRms) {
+    Real sum = 0;
+    for (const Real x : s.values) sum += x * x;
+    return sum;
+  }
+  return of == Scale::GroupOthers && s.n > 1 ? s.square * s.n * s.n / ((s.n - 1) * (s.n - 1))
+                                             : s.square;
+}
 /// Whether the multiplier is that of a spread of exactly 0.
 inline bool has_no_spread(const Spread& spread, Real factor, Real square) {
   return factor == 0 || (spread.eps_at == EpsAt::StdOrOne && square == 0);
@@ -399,6 +414,10 @@ inline Result advantages(const Settings& e, const Data& d) {
         x += weight(c) * reward(i, c);
         magnitude += std::fabs(weight(c) * reward(i, c));
       }
+      if (x < e.reward_low || x > e.reward_high) {
+        x = x < e.reward_low ? e.reward_low : e.reward_high;
+        magnitude = std::fabs(x);
+      }
       if (e.penalty_coef != 0) {
         x -= e.penalty_coef * Real(d.penalty[at(i)]);
         magnitude += std::fabs(e.penalty_coef * Real(d.penalty[at(i)]));
@@ -414,6 +433,8 @@ inline Result advantages(const Settings& e, const Data& d) {
       column.weight = weight(c);
       for (int i = 0; i < d.rows; ++i) {
         Real x = reward(i, c);
+        if (x < e.reward_low) x = e.reward_low;
+        if (x > e.reward_high) x = e.reward_high;
         if (e.penalty_coef != 0 && e.penalty_reward == c)
           x -= e.penalty_coef * Real(d.penalty[at(i)]);
         column.value.push_back(x);
@@ -425,6 +446,7 @@ inline Result advantages(const Settings& e, const Data& d) {
 
   // Each column is centered and scaled, then added to the sum.
   const auto groups = d.groups();
+  const bool zero_alone = e.singleton == Singleton::Zero || e.singleton == Singleton::Exclude;
   Result result;
   std::vector<Real> sum(at(d.rows), 0), magnitude(at(d.rows), 0);
   Real error = 0;  // bound on the error of a combined value, in units of 2^-53
@@ -460,10 +482,8 @@ inline Result advantages(const Settings& e, const Data& d) {
       if (equal) s.square = 0;
       of_group[id] = s;
       const bool compares = detail::compares(e.baseline), lone = x.size() == 1 && compares;
-      zero[id] =
-          x.empty() ||
-          (compares && !std::isnan(s.mean) &&
-           (lone ? e.singleton == Singleton::Zero : equal && detail::from_group(e.baseline)));
+      zero[id] = x.empty() || (compares && !std::isnan(s.mean) &&
+                               (lone ? zero_alone : equal && detail::from_group(e.baseline)));
       raw_singleton = raw_singleton || (lone && e.singleton == Singleton::Raw);
       raw_in_group[id] = raw_in_group[id] || (lone && e.singleton == Singleton::Raw);
       for (const int i : members) {
@@ -473,7 +493,7 @@ inline Result advantages(const Settings& e, const Data& d) {
         if (compares && std::isnan(s.mean)) {
           base = nan;
         } else if (lone) {
-          base = e.singleton == Singleton::Zero ? value : e.singleton == Singleton::Nan ? nan : 0;
+          base = zero_alone ? value : e.singleton == Singleton::Nan ? nan : 0;
         } else if (equal && detail::from_group(e.baseline)) {
           base = value;
         } else {
@@ -492,8 +512,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     const detail::Pool pool(e, of_group);
     Real largest_shrunk = 0;
     for (const auto& [id, members] : groups) {
-      const detail::Statistics& s = e.scale == Scale::Batch           ? raw
-                                    : e.scale == Scale::BatchCentered ? after
+      const detail::Statistics& s = e.scale == Scale::Batch || e.scale == Scale::BatchRms ? raw
+                                    : e.scale == Scale::BatchCentered                     ? after
                                                                       : of_group[id];
       const Real dof = s.n - e.scale_spread.ddof;
       Real factor = 1;
@@ -502,10 +522,13 @@ inline Result advantages(const Settings& e, const Data& d) {
         on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, pool.squares) &&
                                     pool.dof > 0 && !detail::from_group(e.baseline));
       } else if (e.scale != Scale::None && !detail::is_robust(e.scale)) {
-        const bool one = e.scale == Scale::Group && s.n == 1;
+        const bool batch = e.scale == Scale::Batch || e.scale == Scale::BatchRms ||
+                           e.scale == Scale::BatchCentered;
+        const bool one = !batch && s.n == 1;
+        const Real square = detail::square_of(e.scale, s);
         factor = one ? detail::multiplier(e.scale_spread, 1, 1)
-                     : detail::multiplier(e.scale_spread, dof > 0 ? s.square / dof : 0, dof);
-        on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, s.square) &&
+                     : detail::multiplier(e.scale_spread, dof > 0 ? square / dof : 0, dof);
+        on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, square) &&
                                     dof > 0 && !one && !detail::from_group(e.baseline));
       }
       for (const int i : members) {
@@ -569,6 +592,16 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
   }
 
+  // A row that is alone in its group is not in the renormalization.
+  std::vector<bool> left_out = excluded;
+  for (const auto& [id, members] : groups) {
+    std::vector<int> counted;
+    for (const int i : members) {
+      if (used(i) && !excluded[at(i)]) counted.push_back(i);
+    }
+    if (e.singleton == Singleton::Exclude && counted.size() == 1) left_out[at(counted[0])] = true;
+  }
+
   // Renormalization.
   const bool centered_by_construction =
       detail::sums_to_zero(e) && !raw_singleton && e.renorm != Renorm::Tokens;
@@ -577,7 +610,7 @@ inline Result advantages(const Settings& e, const Data& d) {
   const auto renormalize = [&](const std::vector<int>& scope) {
     Real tokens = 0, mean = 0, square = 0, largest = 0;
     for (const int i : scope) {
-      if (!used(i) || excluded[at(i)]) continue;
+      if (!used(i) || left_out[at(i)]) continue;
       const Real w = e.renorm == Renorm::Tokens ? Real(d.tokens[at(i)]) : 1;
       if (w == 0) continue;
       tokens += w;
@@ -588,7 +621,7 @@ inline Result advantages(const Settings& e, const Data& d) {
     const Real count = tokens + spread.count_eps;
     mean = count > 0 ? mean / count : 0;
     for (const int i : scope) {
-      if (!used(i) || excluded[at(i)]) continue;
+      if (!used(i) || left_out[at(i)]) continue;
       const Real w = e.renorm == Renorm::Tokens ? Real(d.tokens[at(i)]) : 1;
       if (w != 0) square += w * (sum[at(i)] - mean) * (sum[at(i)] - mean);
     }
@@ -615,7 +648,10 @@ inline Result advantages(const Settings& e, const Data& d) {
   }
   Real largest_sum = 0;
   for (int i = 0; i < d.rows; ++i) {
-    if (excluded[at(i)]) result.advantages[at(i)] = 0, result.sums[at(i)] = 0;
+    if (left_out[at(i)]) result.advantages[at(i)] = 0, result.sums[at(i)] = 0;
+    Real& advantage = result.advantages[at(i)];
+    if (advantage < e.low) advantage = e.low;
+    if (advantage > e.high) advantage = e.high;
     if (!std::isnan(result.advantages[at(i)])) {
       largest_advantage = std::fmax(largest_advantage, std::fabs(result.advantages[at(i)]));
       largest_sum = std::fmax(largest_sum, magnitude[at(i)]);

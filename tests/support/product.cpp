@@ -38,6 +38,9 @@ void set_scale(gdpo::scale::StdDev& to, const naive::Settings& from) {
   to.of = from.scale == naive::Scale::Batch           ? gdpo::scale::Of::Batch
           : from.scale == naive::Scale::BatchCentered ? gdpo::scale::Of::BatchCentered
           : from.scale == naive::Scale::Within        ? gdpo::scale::Of::Within
+          : from.scale == naive::Scale::GroupOthers   ? gdpo::scale::Of::GroupOthers
+          : from.scale == naive::Scale::GroupRms      ? gdpo::scale::Of::GroupRms
+          : from.scale == naive::Scale::BatchRms      ? gdpo::scale::Of::BatchRms
                                                       : gdpo::scale::Of::Group;
   set_spread(to, from.scale_spread);
 }

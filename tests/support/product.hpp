@@ -60,10 +60,14 @@ template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
   for_each_baseline([&](auto, Baseline b, const char*) {
-    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered,
-                          Scale::Within, Scale::Shrunk, Scale::GroupMean}) {
+    for (const Scale s :
+         {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered, Scale::Within,
+          Scale::Shrunk, Scale::GroupMean, Scale::GroupOthers, Scale::GroupRms, Scale::BatchRms}) {
       if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
       // property/advantage/shrunk_std_laws_test.cpp has the others.
+      // Each of these belongs to the baseline about which it takes the std.
+      if (s == Scale::GroupOthers && b != Baseline::LeaveOneOut) continue;
+      if ((s == Scale::GroupRms || s == Scale::BatchRms) && b != Baseline::None) continue;
       if ((s == Scale::Shrunk || s == Scale::GroupMean) && b != Baseline::Mean) continue;
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
@@ -90,10 +94,13 @@ inline void read_scale(const gdpo::scale::None&, naive::Settings& to) {
   to.scale = naive::Scale::None;
 }
 inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
-  to.scale = from.of == gdpo::scale::Of::Group    ? naive::Scale::Group
-             : from.of == gdpo::scale::Of::Batch  ? naive::Scale::Batch
-             : from.of == gdpo::scale::Of::Within ? naive::Scale::Within
-                                                  : naive::Scale::BatchCentered;
+  to.scale = from.of == gdpo::scale::Of::Group         ? naive::Scale::Group
+             : from.of == gdpo::scale::Of::Batch       ? naive::Scale::Batch
+             : from.of == gdpo::scale::Of::Within      ? naive::Scale::Within
+             : from.of == gdpo::scale::Of::GroupOthers ? naive::Scale::GroupOthers
+             : from.of == gdpo::scale::Of::GroupRms    ? naive::Scale::GroupRms
+             : from.of == gdpo::scale::Of::BatchRms    ? naive::Scale::BatchRms
+                                                       : naive::Scale::BatchCentered;
   to.scale_spread = spread_of(from);
 }
 inline void read_scale(const gdpo::scale::ShrunkStd& from, naive::Settings& to) {
@@ -145,8 +152,8 @@ inline void read_renorm(const gdpo::Renorm& from, naive::Settings& to) {
 }
 }  // namespace detail
 
-/// The oracle's settings for an estimator of the library, without weights, gates and penalty, which
-/// no preset sets.
+/// The oracle's settings for an estimator of the library, without weights, gates, penalty and
+/// bounds, which no preset sets.
 template <class B, class S, class C, class R>
 naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   naive::Settings to;
@@ -165,9 +172,10 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   to.row = e.missing.row == gdpo::MissingRow::Keep              ? naive::Row::Keep
            : e.missing.row == gdpo::MissingRow::ExcludeUnscored ? naive::Row::ExcludeUnscored
                                                                 : naive::Row::Exclude;
-  to.singleton = e.singleton == gdpo::Singleton::Raw   ? naive::Singleton::Raw
-                 : e.singleton == gdpo::Singleton::Nan ? naive::Singleton::Nan
-                                                       : naive::Singleton::Zero;
+  to.singleton = e.singleton == gdpo::Singleton::Raw       ? naive::Singleton::Raw
+                 : e.singleton == gdpo::Singleton::Nan     ? naive::Singleton::Nan
+                 : e.singleton == gdpo::Singleton::Exclude ? naive::Singleton::Exclude
+                                                           : naive::Singleton::Zero;
   return to;
 }
 
@@ -200,7 +208,9 @@ inline std::string describe(const naive::Settings& e) {
          number(e.combine) + ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " +
          number(e.entry) + ", row " + number(e.row) + ", singleton " + number(e.singleton) +
          ", penalty " + real(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) +
-         ", weights" + weights + ", gates " + std::to_string(e.gates.size());
+         ", weights" + weights + ", gates " + std::to_string(e.gates.size()) + ", reward_clip " +
+         real(e.reward_low) + " " + real(e.reward_high) + ", clip " + real(e.low) + " " +
+         real(e.high);
 }
 
 struct Preset {

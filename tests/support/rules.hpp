@@ -16,9 +16,12 @@ void set_rules(Estimator& e, const naive::Settings& from) {
   e.missing.row = from.row == naive::Row::Keep              ? gdpo::MissingRow::Keep
                   : from.row == naive::Row::ExcludeUnscored ? gdpo::MissingRow::ExcludeUnscored
                                                             : gdpo::MissingRow::Exclude;
-  e.singleton = from.singleton == naive::Singleton::Raw   ? gdpo::Singleton::Raw
-                : from.singleton == naive::Singleton::Nan ? gdpo::Singleton::Nan
-                                                          : gdpo::Singleton::Zero;
+  e.singleton = from.singleton == naive::Singleton::Raw       ? gdpo::Singleton::Raw
+                : from.singleton == naive::Singleton::Nan     ? gdpo::Singleton::Nan
+                : from.singleton == naive::Singleton::Exclude ? gdpo::Singleton::Exclude
+                                                              : gdpo::Singleton::Zero;
+  e.reward_clip = {from.reward_low, from.reward_high};
+  e.clip = {from.low, from.high};
   e.penalty = {from.penalty_coef, from.penalty_reward};
   e.weights = from.weights;
   std::vector<gdpo::Gate> gates;

@@ -37,6 +37,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
     evaluation(exec);
     if (report) fill_report(batch, evaluation.reader(), work, *report);
     batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm, work, out);
+    clip_advantages(exec, estimator.clip, out);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <gdpo/advantage/scale.hpp>
 #include <gdpo/advantage/shrunk_std.hpp>
 #include <gdpo/core/list.hpp>
+#include <gdpo/math/bounds.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -32,10 +33,10 @@ constexpr Renorm default_renorm() {
 /// centered and scaled by itself: each reward with NormalizeThenSum, the weighted sum with
 /// SumThenNormalize. The order of operations:
 ///
-///     NormalizeThenSum  gates, missing rewards, penalty on one reward;
-///                       baseline and scale of each reward in its group; weighted sum; renorm
-///     SumThenNormalize  gates, missing rewards; weighted sum, penalty on the sum;
-///                       baseline and scale of the sum in its group; renorm
+///     NormalizeThenSum  gates, missing rewards, reward_clip of each reward, penalty on one reward;
+///                       baseline and scale of each reward in its group; weighted sum; renorm; clip
+///     SumThenNormalize  gates, missing rewards; weighted sum, reward_clip and penalty on the sum;
+///                       baseline and scale of the sum in its group; renorm; clip
 ///
 /// The defaults are those of the papers: sample std without eps, and a renormalization over the
 /// batch with NormalizeThenSum (GDPO, arXiv 2601.05242, eq. 4 to 7), none with SumThenNormalize
@@ -77,6 +78,13 @@ struct GroupAdvantage {
   /// gate.
   List<double> weights{};
   List<Gate, 16> gates{};  ///< Conditions on rewards, at most 16.
+  /// Bounds of what a column holds, before the penalty and every statistic: of each reward with
+  /// NormalizeThenSum, of the weighted sum with SumThenNormalize (TRL's reward_clip_range of RLOO).
+  /// In units of the column. NaN stays NaN. Off by default.
+  Bounds reward_clip{};
+  /// Bounds of the advantages, after everything else. They hold 0, so that rows that get 0 keep it.
+  /// NaN stays NaN. Off by default.
+  Bounds clip{};
   /// The settings (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
@@ -89,6 +97,8 @@ struct GroupAdvantage {
     field("penalty", s.penalty, "KL inside the reward");
     field("weights", s.weights, "one a reward; none: all 1");
     field("gates", s.gates, "conditions on rewards");
+    field("reward_clip", s.reward_clip, "bounds of a reward, or of the sum that is normalized");
+    field("clip", s.clip, "bounds of the advantages");
   }
 };
 
@@ -121,11 +131,12 @@ using ShrunkGdpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd>;
 using ShrunkGrpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd, combine::SumThenNormalize>;
 static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
 
-/// The same estimator without its renormalization: its advantages are the combined values before
-/// it, those of `Workspace::sums`.
+/// The same estimator without its renormalization and its `clip`: its advantages are the combined
+/// values before them, those of `Workspace::sums`.
 template <class B, class S, class C, class R>
 constexpr GroupAdvantage<B, S, C, R> before_renorm(GroupAdvantage<B, S, C, R> e) {
   e.renorm.over = RenormOver::None;
+  e.clip = {};
   return e;
 }
 

@@ -91,8 +91,11 @@ struct Missing {
 /// With NormalizeThenSum and MissingEntry::Skip, the members that have a reward are counted for
 /// each reward by itself.
 enum class Singleton {
-  Zero,   ///< 0, as there is nothing to compare with (TRL, ms-swift, open-instruct).
-  Raw,    ///< The value times the scale, for which its variance is 1 (verl: R / (1 + eps)).
+  Zero,  ///< 0, as there is nothing to compare with (TRL, ms-swift, open-instruct).
+  Raw,   ///< The value times the scale, for which its variance is 1 (verl: R / (1 + eps)).
+  /// 0 as well; where it is the only used row of its group, it enters no renormalization (TRL's
+  /// RLOO).
+  Exclude,
   Error,  ///< It throws invalid_input, which names the group.
   Nan     ///< NaN, as torch's sample std of one number gives; for presets whose name says so.
 };
@@ -100,7 +103,8 @@ enum class Singleton {
 GDPO_DATA_INLINE constexpr auto enumerators(Singleton) {
   using E = Enumerator<Singleton>;
   return std::array{E{"zero", Singleton::Zero}, E{"raw", Singleton::Raw},
-                    E{"error", Singleton::Error}, E{"nan", Singleton::Nan}};
+                    E{"exclude", Singleton::Exclude}, E{"error", Singleton::Error},
+                    E{"nan", Singleton::Nan}};
 }
 
 }  // namespace gdpo

@@ -18,19 +18,31 @@ enum class Of {
   BatchCentered,  ///< All of them after the baseline (ms-swift REINFORCE++).
   /// All of them about the mean of their own group: the pooled variance of the groups. Only groups
   /// of two or more enter.
-  Within
+  Within,
+  /// The used values of the group, each about the mean of the others: n / (n - 1) times Group. It is
+  /// the std of what baseline::LeaveOneOut leaves (AReaL, mean_leave1out).
+  GroupOthers,
+  GroupRms,  ///< The used values of the group about 0: their root mean square.
+  BatchRms   ///< All used values of the column about 0 (AReaL, mean_level=None).
 };
 /// The enumerators of Of with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(Of) {
   using E = Enumerator<Of>;
-  return std::array{E{"group", Of::Group}, E{"batch", Of::Batch},
-                    E{"batch_centered", Of::BatchCentered}, E{"within", Of::Within}};
+  return std::array{E{"group", Of::Group},
+                    E{"batch", Of::Batch},
+                    E{"batch_centered", Of::BatchCentered},
+                    E{"within", Of::Within},
+                    E{"group_others", Of::GroupOthers},
+                    E{"group_rms", Of::GroupRms},
+                    E{"batch_rms", Of::BatchRms}};
 }
 
 /// The standard deviation: 1 / (sigma + eps), sigma being that of the values that `of` names:
 ///
 ///     sigma^2 = sum (x - mean)^2 / (n - ddof)
 ///     sigma^2 = sum_g sum (x - mean_g)^2 / sum_g (n_g - ddof)    Of::Within, over the groups g
+///     sigma^2 = sum (x - mean_others)^2 / (n - ddof)             Of::GroupOthers
+///     sigma^2 = sum x^2 / (n - ddof)                             Of::GroupRms, Of::BatchRms
 ///
 /// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4): the sample std without eps. No
 /// eps is needed, because a group of equal values is recognized by max == min and gets 0. Where
@@ -53,7 +65,11 @@ struct StdDev {
   }
 
   /// Whether the spread is one of the batch.
-  bool reads_batch() const { return of != Of::Group; }
+  bool reads_batch() const { return !of_group(); }
+  /// Whether the spread is one of the group alone.
+  GDPO_INLINE bool of_group() const {
+    return of == Of::Group || of == Of::GroupOthers || of == Of::GroupRms;
+  }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
@@ -63,15 +79,30 @@ struct StdDev {
     if (of == Of::Within) {
       dof = a.batch.within.all.degrees(ddof);
       v = math::constant<V>(a.batch.within.variance(dof));
-    } else if (of != Of::Group) {
-      const Moments& m = of == Of::Batch ? a.batch.raw : a.batch.centered;
-      v = math::constant<V>(variance(m, ddof));
+    } else if (!of_group()) {
+      const Moments& m = of == Of::BatchCentered ? a.batch.centered : a.batch.raw;
       dof = m.n - ddof;
+      v = math::constant<V>(of == Of::BatchRms ? about_zero(m, dof) : variance(m, ddof));
     } else if (a.group.n != 1) {
-      v = variance(a.group, ddof);
       dof = a.group.n - ddof;
+      v = of == Of::GroupRms ? about_zero(a.group, dof) : variance(a.group, ddof);
+      if (of == Of::GroupOthers) {
+        const double n = static_cast<double>(a.group.n), ratio = n / (n - 1);
+        v = math::mul(v, math::constant<V>(math::mul(ratio, ratio)));
+      }
     }
     return multiplier(eps, eps_at, v, dof);
+  }
+
+ private:
+  /// sum x^2 / dof: the sum of squares about the mean, and that of the mean.
+  template <class Stat>
+  static GDPO_DEVICE auto about_zero(const Stat& m, index_t dof) {
+    using V = std::decay_t<decltype(m.m2)>;
+    const V squares =
+        m.m2 + math::mul(math::mul(m.mean, m.mean), math::constant<V>(static_cast<double>(m.n)));
+    return V(dof > 0 ? math::mul(squares, math::constant<V>(1.0 / static_cast<double>(dof)))
+                     : math::constant<V>(0.0));
   }
 };
 

@@ -70,6 +70,7 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     constexpr const char* function = "gdpo::finish";
     check_out(function, batch, out);
     check_batch_step(function, batch, estimator.renorm);
+    check_clip(function, estimator.clip);
     EstimatorScratch& work = ScratchOf::estimator(workspace);
     const index_t rows = batch.rewards.extent[0];
     if (!(work.first_stage.value == first_stage_of(batch, estimator))) {
@@ -89,6 +90,7 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     }
     batch_step(exec, units, workers, batch, estimator.renorm, merged.zero_sum, work, out,
                [&](const auto&) { return merged.values; });
+    clip_advantages(exec, estimator.clip, out);
   }
 }
 

@@ -32,10 +32,17 @@ struct GroupScratch {
 
 /// The part of a row in the statistics of the batch.
 enum class RowState : unsigned char {
-  Counted,  ///< It enters all of them.
-  Unused,   ///< valid == 0: it enters none and gets the advantage that its group's moments give.
-  Excluded  ///< It has no reward, whether used or not: it enters none and gets 0.
+  Counted,   ///< It enters all of them.
+  Unused,    ///< valid == 0: it enters none and gets the advantage that its group's moments give.
+  Excluded,  ///< It has no reward, whether used or not: it enters none and gets 0.
+  /// It is the only used row of its group under Singleton::Exclude: it enters the statistics of
+  /// rewards, but no renormalization, and gets 0.
+  Lone
 };
+/// Whether rows in this state get 0 whatever the renormalization is.
+GDPO_INLINE constexpr bool gets_zero(RowState state) {
+  return state == RowState::Excluded || state == RowState::Lone;
+}
 
 /// What is known about the combined values of a call.
 struct CombinedValues {

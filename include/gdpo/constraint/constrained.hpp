@@ -16,8 +16,9 @@ GDPO_BEGIN_NAMESPACE
 /// no constraint names. A constraint with lambda = 0 is inactive: its reward is not read. If none
 /// is active, the advantages are those of the estimator, bit for bit.
 ///
-/// **Constrained rewards** are read as they stand in the batch. Gates, the KL penalty and an
-/// external baseline apply to the primary rewards only; a policy that reads `MemberArgs::external`
+/// **Constrained rewards** are read as they stand in the batch. Gates, the KL penalty, reward_clip
+/// and an external baseline apply to the primary rewards only; under Composite reward_clip bounds
+/// what is left after the violations. `clip` bounds the final advantages. A policy that reads `MemberArgs::external`
 /// finds 0 there for violations.
 ///
 /// **Missing rewards.** A constrained reward that is NaN follows `missing` of the estimator. If it

@@ -1,45 +1,11 @@
 #pragma once
 // Maps: bounds on the log ratio of a token.
 #include <gdpo/loss/term.hpp>
+#include <gdpo/math/bounds.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
 namespace detail {
-
-/// Throws unless the ends of an interval are in order.
-inline void check_ends(const char* function, const FieldPath& path, double lo, double hi) {
-  if (lo < hi && !math::is_nan(lo) && !math::is_nan(hi)) return;
-  contract::fail(function, path.text("lo") + ", " + path.text("hi"),
-                 contract::text(lo) + " and " + contract::text(hi), "lo < hi (infinite: off)");
-}
-
-}  // namespace detail
-
-/// A closed interval that a log ratio or an estimate is clamped to. Infinite ends are off.
-///
-/// The gradient passes inside, both ends included, and is 0 outside. Needed: lo < hi.
-struct Bounds {
-  double lo = -math::infinity;  ///< Lower end, in the unit of what is bounded.
-  double hi = math::infinity;   ///< Upper end.
-  /// The settings (core/fields.hpp).
-  template <class Self, class Field>
-  static constexpr void fields(Self& s, const Field& field) {
-    field("lo", s.lo, anything(), "lower end; -infinity: off");
-    field("hi", s.hi, anything(), "upper end; infinity: off");
-  }
-  /// Throws unless lo < hi.
-  void check_together(const char* function, const detail::FieldPath& path) const {
-    detail::check_ends(function, path, lo, hi);
-  }
-};
-
-namespace detail {
-
-/// Whether the bounds do nothing. The comparison is written out, because is_inf hides its argument
-/// from the compiler, which could then not drop the clamp at compile time.
-GDPO_INLINE bool is_off(const Bounds& b) {
-  return b.lo == -math::infinity && b.hi == math::infinity;
-}
 
 template <class V>
 struct Bounded {

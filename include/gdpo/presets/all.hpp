@@ -91,7 +91,7 @@ constexpr auto with_estimators(const F& f) {
                           verl::estimators, nvlabs::estimators, ms_swift::estimators,
                           open_instruct::estimators, nemo_rl::estimators, slime::estimators,
                           skyrl::estimators, trinity::estimators, prime_rl::estimators,
-                          textbook::estimators, per_group::estimators);
+                          areal::estimators, textbook::estimators, per_group::estimators);
 }
 /// Calls f(preset) for each of them.
 template <class F>

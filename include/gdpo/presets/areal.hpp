@@ -1,6 +1,6 @@
 #pragma once
 // Presets of AReaL.
-#include <gdpo/advantage/renorm.hpp>
+#include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/correction.hpp>
@@ -17,40 +17,80 @@ GDPO_BEGIN_NAMESPACE
 namespace areal {
 inline constexpr const char* version = "areal 1.0.4";
 
+// Normalization, areal/utils/data.py, of reward_norm and adv_norm, over rows. eps 1e-5 is added to
+// the std, and std_unbiased=False is scale.ddof = 0. Missing rewards are not handled: NaN
+// propagates. Values of tokens are normalized by the same estimators over a batch in which each
+// token is a row, of the group of its row: RewardBatch::valid is the mask. The rows after the last
+// whole group, which AReaL divides by eps, are in no group here.
+
+namespace detail {
+template <class Baseline, class Scale = scale::None>
+constexpr auto normalization(const Baseline& baseline, const Scale& scale = {},
+                             Singleton singleton = Singleton::Zero) {
+  GroupAdvantage<Baseline, Scale, combine::SumThenNormalize> e{};
+  e.baseline = baseline;
+  e.scale = scale;
+  e.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  e.singleton = singleton;
+  return e;
+}
+constexpr scale::StdDev std_of(scale::Of of) { return {of, 1, 1e-5}; }
+}  // namespace detail
+/// mean_level="batch" and std_level="batch": minus the mean of the batch, divided by
+/// the std of the batch + 1e-5.
+inline constexpr auto batch_norm =
+    detail::normalization(baseline::BatchMean{}, detail::std_of(scale::Of::BatchCentered));
+/// mean_level=None and std_level="batch": divided by the root mean square of the batch + 1e-5.
+inline constexpr auto batch_std_norm =
+    detail::normalization(baseline::None{}, detail::std_of(scale::Of::BatchRms));
+/// mean_level="group" and std_level="group": minus the mean of the group, divided by its std + 1e-5.
+inline constexpr Grpo group_norm =
+    detail::normalization(baseline::Mean{}, detail::std_of(scale::Of::Group));
+/// mean_level="group" and std_level="batch": divided by the std of the centered batch + 1e-5.
+inline constexpr Grpo group_mean_batch_std_norm =
+    detail::normalization(baseline::Mean{}, detail::std_of(scale::Of::BatchCentered));
+/// mean_level="group" and std_level=None: minus the mean of the group.
+inline constexpr DrGrpo group_mean_norm = detail::normalization(baseline::Mean{});
+/// mean_level="group", mean_leave1out and std_level="group": minus the mean of the others, divided
+/// by the std about those means + 1e-5, which is n / (n - 1) times that of the group. A group of
+/// one keeps its reward, divided by 1 + 1e-5.
+inline constexpr auto leave_one_out_norm = detail::normalization(
+    baseline::LeaveOneOut{}, detail::std_of(scale::Of::GroupOthers), Singleton::Raw);
+/// mean_level="group", mean_leave1out and std_level=None: minus the mean of the others. A group of
+/// one keeps its reward.
+inline constexpr Rloo leave_one_out_mean_norm =
+    detail::normalization(baseline::LeaveOneOut{}, scale::None{}, Singleton::Raw);
+
 // PPOActor._compute_advantages: the reward of a row, (R + reward_bias) reward_scaling within
-// +-reward_clip (update::shaping::Affine and Clip), is normalized by reward_norm in its group,
-// stands on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL. discount
-// and gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position has the
-// mask of the next token. For adv_norm set tokens.renorm = areal::adv_norm.
+// +-reward_clip (update::shaping::Affine, then rows.reward_clip), is normalized by reward_norm in
+// its group, stands on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL.
+// discount and gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position
+// has the mask of the next token. For adv_norm set tokens.renorm = areal::adv_norm.
 
 /// adv_norm with mean and std of the batch, for `tokens.renorm`: over the valid tokens, minus their
 /// mean, divided by their std + 1e-5.
 inline constexpr Renorm adv_norm = renorm::token_weighted_batch(1, 1e-5, EpsAt::Std);
 namespace detail {
 template <class Returns, class Rows>
-constexpr auto outcome(Rows rows, Renorm renorm = {}) {
-  rows.missing = {MissingEntry::Propagate, MissingRow::Keep};
+constexpr auto outcome(const Rows& rows, const Renorm& renorm = {}) {
   using Tokens = TokenAdvantage<Returns, AnyKl>;
   return OutcomeAdvantage<Rows, Tokens>{
       rows, Tokens{{}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, renorm}};
 }
-constexpr Grpo grpo_rows() {
-  Grpo e{};
-  e.scale.eps = 1e-5;
-  return e;
-}
 }  // namespace detail
-/// reward_norm with mean and std of the group, and no critic: centered in the group, divided by its
-/// std + 1e-5.
-inline constexpr auto grpo_outcome = detail::outcome<returns::RewardToGo>(detail::grpo_rows());
-/// reward_norm with the mean of the group alone, no critic, and adv_norm: the reward minus the mean
-/// of its group, whitened by `adv_norm`.
-inline constexpr auto dr_grpo_outcome = detail::outcome<returns::RewardToGo>(DrGrpo{}, adv_norm);
+/// reward_norm with mean and std of the group, and no critic: `group_norm` at the last step.
+inline constexpr auto grpo_outcome = detail::outcome<returns::RewardToGo>(group_norm);
+/// reward_norm with the mean of the group alone, no critic, and adv_norm: `group_mean_norm` at the
+/// last step, and the tokens have `adv_norm`.
+inline constexpr auto dr_grpo_outcome =
+    detail::outcome<returns::RewardToGo>(group_mean_norm, adv_norm);
 /// Neither reward_norm nor a critic: the reward itself.
-inline constexpr auto reinforce_outcome = detail::outcome<returns::RewardToGo>(RawReward{});
+inline constexpr auto reinforce_outcome =
+    detail::outcome<returns::RewardToGo>(detail::normalization(baseline::None{}));
 /// No reward_norm, with a critic: GAE over the valid tokens. AReaL takes a row that fills the width
 /// of the batch as cut off: its `bootstrap` is the value of its last position, the others have 0.
-inline constexpr auto gae_outcome = detail::outcome<returns::Gae>(RawReward{});
+inline constexpr auto gae_outcome =
+    detail::outcome<returns::Gae>(detail::normalization(baseline::None{}));
 
 /// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is
 /// surrogate.dual), mean over the tokens that are valid before rejection_sampling. KL penalties are
@@ -132,6 +172,20 @@ inline constexpr prepass::MaskedImportance sequence_mask_kl_k2 =
 inline constexpr prepass::MaskedImportance sequence_mask_kl_k3 =
     detail::by_row(prepass::Estimator::ReverseK3, -math::infinity, 0.1);
 
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(
+      Preset{"areal::batch_norm", batch_norm, "mean_level=batch std_level=batch", version},
+      Preset{"areal::batch_std_norm", batch_std_norm, "mean_level=None std_level=batch", version},
+      Preset{"areal::group_norm", group_norm, "mean_level=group std_level=group", version},
+      Preset{"areal::group_mean_batch_std_norm", group_mean_batch_std_norm,
+             "mean_level=group std_level=batch", version},
+      Preset{"areal::group_mean_norm", group_mean_norm, "mean_level=group std_level=None", version},
+      Preset{"areal::leave_one_out_norm", leave_one_out_norm,
+             "mean_level=group mean_leave1out=True std_level=group", version},
+      Preset{"areal::leave_one_out_mean_norm", leave_one_out_mean_norm,
+             "mean_level=group mean_leave1out=True std_level=None", version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"areal::ppo", ppo_loss, "ppo_actor_loss_fn", version},

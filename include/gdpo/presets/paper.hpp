@@ -15,6 +15,9 @@ inline constexpr Gdpo gdpo{};
 inline constexpr Grpo grpo{};
 /// "GRPO w/o std": the sum of the rewards minus the mean of its group.
 inline constexpr DrGrpo grpo_no_std{};
+/// MO-GRPO (arXiv 2509.22047): each reward standardized in its group, and summed, without a second
+/// normalization.
+inline constexpr Gdpo mo_grpo = before_renorm(Gdpo{});
 // The losses of other papers (loss/named.hpp). Where a paper names no clip range it is 0.2.
 using gdpo::dapo_loss;
 using gdpo::dr_grpo_loss;
@@ -26,7 +29,8 @@ using gdpo::gspo_token_loss;
 inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"paper::gdpo", gdpo, "eq. 4-7", version},
            Preset{"paper::grpo", grpo, "eq. 1-2", version},
-           Preset{"paper::grpo_no_std", grpo_no_std, "GRPO w/o std", version});
+           Preset{"paper::grpo_no_std", grpo_no_std, "GRPO w/o std", version},
+           Preset{"paper::mo_grpo", mo_grpo, "", "arXiv 2509.22047"});
 };
 }  // namespace paper
 GDPO_END_NAMESPACE

@@ -54,6 +54,23 @@ inline constexpr Gdpo gdpo = [] {
   return e;
 }();
 
+/// RLOOTrainer._generate_and_score_completions: the sum of the rewards minus its mean over the other
+/// scored rows of the group; a row that is alone gets 0. reward_clip_range is `reward_clip`, and
+/// beta is penalty.coef, of RewardBatch::penalty = the sum of old_logp - ref_logp over the row.
+inline constexpr Rloo rloo = [] {
+  Rloo e{};
+  e.missing = detail::missing;
+  e.singleton = Singleton::Exclude;
+  return e;
+}();
+/// RLOOTrainer with normalize_advantages: then divided by their std + 1e-4 over the rows that are
+/// scored and not alone.
+inline constexpr Rloo rloo_normalized = [] {
+  Rloo e = rloo;
+  e.renorm = renorm::batch(1, 1e-4);
+  return e;
+}();
+
 // The losses of GRPOTrainer._compute_loss, with its defaults beta 0 and epsilon 0.2. Other options:
 //   delta                                   loss.surrogate.delta
 //   importance_sampling_level="sequence"    with_level<level::Sequence<>>(loss)
@@ -170,7 +187,10 @@ inline constexpr auto estimators = [](const auto& f) {
   return f(Preset{"trl::grpo", grpo, "scale_rewards=group", version},
            Preset{"trl::grpo_no_scale", grpo_no_scale, "scale_rewards=none", version},
            Preset{"trl::grpo_batch_scale", grpo_batch_scale, "scale_rewards=batch", version},
-           Preset{"trl::gdpo", gdpo, "multi_objective_aggregation=normalize_then_sum", version});
+           Preset{"trl::gdpo", gdpo, "multi_objective_aggregation=normalize_then_sum", version},
+           Preset{"trl::rloo", rloo, "RLOOTrainer", release},
+           Preset{"trl::rloo_normalized", rloo_normalized, "RLOOTrainer normalize_advantages=True",
+                  release});
 };
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {

@@ -76,8 +76,10 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       e.renorm_spread.keep_mean = random.chance(0.2);
       e.entry = static_cast<naive::Entry>(random.below(3));
       e.row = static_cast<naive::Row>(random.below(3));
-      e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Zero,
+      e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Exclude,
                                  naive::Singleton::Raw, naive::Singleton::Nan});
+      if (random.chance(0.2)) e.reward_low = random.pick({-0.5, 0.1}), e.reward_high = 0.75;
+      if (random.chance(0.2)) e.low = random.pick({0.0, -0.5}), e.high = random.pick({0.5, 2.0});
       if (random.chance(0.6)) {
         for (int c = 0; c < reward_count; ++c)
           e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
@@ -119,7 +121,8 @@ TEST_CASE("every pattern of missing rewards in a group of three gives what the f
       for (const auto entry : {naive::Entry::Skip, naive::Entry::Zero, naive::Entry::Propagate}) {
         for (const auto row :
              {naive::Row::Exclude, naive::Row::ExcludeUnscored, naive::Row::Keep}) {
-          for (const auto singleton : {naive::Singleton::Zero, naive::Singleton::Raw}) {
+          for (const auto singleton :
+               {naive::Singleton::Zero, naive::Singleton::Raw, naive::Singleton::Exclude}) {
             e.entry = entry, e.row = row, e.singleton = singleton;
             INFO("mask " << mask);
             compare(e, data, tally);

@@ -128,6 +128,8 @@ const char* const part = "0 to below 1";
 const char* const share = "0 to 1 (a share)";
 const char* const unit = "0 to 1";
 const char* const flag = "true or false";
+const char* const of_scale =
+    "group | batch | batch_centered | within | group_others | group_rms | batch_rms";
 const char* const finite = "a finite number";
 const char* const number = "a number";
 const char* const over_of_renorm = "none | batch | group | tokens";
@@ -259,10 +261,8 @@ TEST_CASE("settings: a detached factor", "[fields]") {
 }
 
 TEST_CASE("settings: estimators", "[fields]") {
-  settings(scale::StdDev{}, {{"of", "group | batch | batch_centered | within"},
-                             {"ddof", ddof},
-                             {"eps", least_0},
-                             {"eps_at", eps_at}});
+  settings(scale::StdDev{},
+           {{"of", of_scale}, {"ddof", ddof}, {"eps", least_0}, {"eps_at", eps_at}});
   settings(scale::LeaveOneOutStd{}, {{"ddof", ddof}, {"eps", least_0}, {"eps_at", eps_at}});
   settings(scale::ShrunkStd{},
            {{"prior_dof", "at least 0 (NaN: from_batch), or infinity: the batch alone"},
@@ -295,7 +295,7 @@ TEST_CASE("settings: estimators", "[fields]") {
                                 {"kl.input.hi", number},
                                 {"kl.output.lo", number},
                                 {"kl.output.hi", number}});
-  settings(Gdpo{}, {{"scale.of", "group | batch | batch_centered | within"},
+  settings(Gdpo{}, {{"scale.of", of_scale},
                     {"scale.ddof", ddof},
                     {"scale.eps", least_0},
                     {"scale.eps_at", eps_at},
@@ -309,9 +309,13 @@ TEST_CASE("settings: estimators", "[fields]") {
                     {"missing.row", "exclude | exclude_unscored | keep"},
                     {"missing.infinite", "propagate | missing | nan_to_num | reject"},
                     {"missing.unused", "compare | exclude"},
-                    {"singleton", "zero | raw | error | nan"},
+                    {"singleton", "zero | raw | exclude | error | nan"},
                     {"penalty.coef", finite},
-                    {"penalty.reward", "at least -1 (-1: the sum)"}});
+                    {"penalty.reward", "at least -1 (-1: the sum)"},
+                    {"reward_clip.lo", number},
+                    {"reward_clip.hi", number},
+                    {"clip.lo", number},
+                    {"clip.hi", number}});
 }
 
 TEST_CASE("settings: pre-passes", "[fields]") {
@@ -461,7 +465,7 @@ TEST_CASE("settings: constraints", "[fields]") {
   settings(placement::FixedScale{}, {{"norm", norm}});
   settings(placement::AdvantageMix{}, {{"norm", norm}});
   settings(Constrained<>{},
-           {{"estimator.scale.of", "group | batch | batch_centered | within"},
+           {{"estimator.scale.of", of_scale},
             {"estimator.scale.ddof", ddof},
             {"estimator.scale.eps", least_0},
             {"estimator.scale.eps_at", eps_at},
@@ -475,9 +479,13 @@ TEST_CASE("settings: constraints", "[fields]") {
             {"estimator.missing.row", "exclude | exclude_unscored | keep"},
             {"estimator.missing.infinite", "propagate | missing | nan_to_num | reject"},
             {"estimator.missing.unused", "compare | exclude"},
-            {"estimator.singleton", "zero | raw | error | nan"},
+            {"estimator.singleton", "zero | raw | exclude | error | nan"},
             {"estimator.penalty.coef", finite},
             {"estimator.penalty.reward", "at least -1 (-1: the sum)"},
+            {"estimator.reward_clip.lo", number},
+            {"estimator.reward_clip.hi", number},
+            {"estimator.clip.lo", number},
+            {"estimator.clip.hi", number},
             {"placement.norm", norm}});
 }
 

@@ -331,7 +331,9 @@ Estimator random_settings(Random& random, Estimator e, index_t reward_count) {
                random.pick({InfiniteEntry::Propagate, InfiniteEntry::Propagate,
                             InfiniteEntry::Missing, InfiniteEntry::NanToNum}),
                random.pick({UnusedRow::Compare, UnusedRow::Compare, UnusedRow::Exclude})};
-  e.singleton = random.pick({Singleton::Zero, Singleton::Raw, Singleton::Nan});
+  e.singleton = random.pick({Singleton::Zero, Singleton::Exclude, Singleton::Raw, Singleton::Nan});
+  if (random.chance(0.2)) e.reward_clip = {random.pick({-0.5, 0.25}), 0.75};
+  if (random.chance(0.2)) e.clip = {random.pick({-1.0, 0.0}), 0.5};
   constexpr bool sums_first = std::is_same_v<decltype(e.combine), combine::SumThenNormalize>;
   if (random.chance(0.3))
     e.penalty = {random.pick({0.04, -0.5}), sums_first ? -1 : random.below(c)};
@@ -343,8 +345,9 @@ Estimator random_settings(Random& random, Estimator e, index_t reward_count) {
   };
   if constexpr (std::is_same_v<decltype(e.scale), scale::StdDev>) {
     spread(e.scale);
-    e.scale.of = random.pick(
-        {scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentered});
+    e.scale.of =
+        random.pick({scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentered,
+                     scale::Of::GroupOthers, scale::Of::GroupRms, scale::Of::BatchRms});
   }
   if (e.renorm.over != RenormOver::None) {
     spread(e.renorm);
@@ -655,6 +658,18 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
     check(renormed(GroupAdvantage<baseline::SecondBest, scale::StdDev, SumThenNormalize>{},
                    renorm::batch()));
     check(GroupAdvantage<baseline::External, scale::Mad>{});
+    GroupAdvantage<baseline::LogMeanExp, scale::GroupMean> bounded;
+    bounded.baseline.tau = random.pick({0.3, 2.0});
+    bounded.scale.divide_by =
+        random.pick({scale::DivideBy::PositiveMeans, scale::DivideBy::AnyMean});
+    bounded.reward_clip = {-0.5, 0.75}, bounded.clip = {-1, 0.5};
+    bounded.singleton = random.pick({Singleton::Exclude, Singleton::Raw});
+    check(bounded);
+    GroupAdvantage<baseline::BatchMean, scale::StdDev, SumThenNormalize> of_batch;
+    of_batch.baseline.leave_one_out = random.chance(0.5);
+    of_batch.scale.of = random.pick({scale::Of::GroupOthers, scale::Of::GroupRms});
+    of_batch.reward_clip = {-1, 1};
+    check(of_batch);
   }
 }
 

@@ -63,6 +63,8 @@ const Line lines[] = {
      Singleton::Zero},
     {"paper::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero},
+    {"paper::mo_grpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
     {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Unscored,
      Singleton::Zero},
     {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip,
@@ -256,6 +258,12 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("scale None", [](S& e) { e.scale = Scale::None; });
   matters("scale.of Batch", [](S& e) { e.scale = Scale::Batch; });
   matters("scale.of BatchCentered", [](S& e) { e.scale = Scale::BatchCentered; });
+  matters("scale.of GroupOthers", [](S& e) {
+    e.baseline = Baseline::LeaveOneOut;
+    e.scale = Scale::GroupOthers;
+  });
+  matters("scale.of GroupRms", [](S& e) { e.scale = Scale::GroupRms; });
+  matters("scale.of BatchRms", [](S& e) { e.scale = Scale::BatchRms; });
   matters("scale.ddof", [](S& e) { e.scale_spread.ddof = 0; });
   matters("scale.eps", [](S& e) { e.scale_spread.eps = 0.1; });
   matters("scale.eps_at None", [](S& e) { e.scale_spread.eps_at = EpsAt::None; });
@@ -278,6 +286,9 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("missing.row Keep", [](S& e) { e.row = Keep; });
   matters("singleton Raw", [](S& e) { e.singleton = Singleton::Raw; });
   matters("singleton Nan", [](S& e) { e.singleton = Singleton::Nan; });
+  matters("singleton Exclude", [](S& e) { e.singleton = Singleton::Exclude; });
+  matters("reward_clip", [](S& e) { e.reward_low = 0.4, e.reward_high = 2; });
+  matters("clip", [](S& e) { e.low = -0.5, e.high = 0.5; });
   matters("weights", [](S& e) { e.weights = {1, 0.5}; });
   matters("gates", [](S& e) { e.gates = {{1, 0, 1}}; });
   matters("penalty.coef", [](S& e) { e.penalty_coef = 0.5, e.penalty_reward = 0; });
@@ -458,6 +469,7 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   types += is_type("grpo", "gdpo::Grpo", gdpo::Grpo{});
   types += is_type("dr_grpo", "gdpo::DrGrpo", gdpo::DrGrpo{});
   types += is_type("rloo", "gdpo::Rloo", gdpo::Rloo{});
+  types += is_type("maxrl", "gdpo::MaxRl", gdpo::MaxRl{});
   types += is_type("gdpo_shrunk", "gdpo::ShrunkGdpo", gdpo::ShrunkGdpo{});
   types += is_type("grpo_shrunk", "gdpo::ShrunkGrpo", gdpo::ShrunkGrpo{});
   const auto& names = runtime::estimator_names();
@@ -476,7 +488,8 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   CHECK(refused("rloo scale.eps=1") ==
         of + "line: given the setting 'scale.eps'; needed: one of renorm, renorm.over, "
              "missing, missing.entry, missing.row, missing.infinite, missing.unused, singleton, "
-             "penalty.coef, penalty.reward");
+             "penalty.coef, penalty.reward, reward_clip, reward_clip.lo, reward_clip.hi, clip, "
+             "clip.lo, clip.hi");
   CHECK(refused("rloo renorm.eps=1").find(of + "line: given the setting 'renorm.eps'") == 0);
   // The end of a name, where no other setting of this estimator ends so.
   CHECK(refused("trl::gdpo eps=1") ==

@@ -76,7 +76,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     for (index_t k = 0; k < members; ++k) {
       const index_t i = batch.groups.row(g, k);
       double magnitude;
-      if (state(i) != RowState::Counted) continue;
+      if (state(i) != RowState::Counted && state(i) != RowState::Lone) continue;
       work.raw.push_back(reader.weighted_sum(i, magnitude));
       squares.add(math::mul(work.row_sums[as_size(i)], work.row_sums[as_size(i)]));
     }
@@ -96,7 +96,8 @@ void fill_report(const RewardBatch<T, Groups>& batch,
   r.group_stds = moments(work.raw);
   work.raw.clear();
   for (index_t i = 0; i < rows; ++i) {
-    if (state(i) == RowState::Counted) work.raw.push_back(work.row_sums[as_size(i)]);
+    if (state(i) == RowState::Counted || state(i) == RowState::Lone)
+      work.raw.push_back(work.row_sums[as_size(i)]);
   }
   r.combined = moments(work.raw);
   derive(r);

@@ -14,7 +14,7 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   using Base::batch_, Base::work_, Base::stored_;
 
  public:
-  using Base::weighted_sum, Base::penalized;
+  using Base::weighted_sum, Base::changed_sum;
 
   template <class Estimator>
   LaneReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
@@ -38,13 +38,13 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     for (index_t i = 0; i < n; ++i) {
       sums[i] = i >= packed_rows || math::is_nan(sums[i])
                     ? weighted_sum(row(i), magnitudes[i])
-                    : penalized(row(i), sums[i], magnitudes[i]);
+                    : changed_sum(row(i), sums[i], magnitudes[i]);
     }
   }
 
   /// sum_c w_c r_ic and sum_c |w_c r_ic| of the rows row(p, k), p < P, as weighted_sum adds them,
-  /// to sums and magnitudes (members, P). NaN where a reward is NaN; penalties are not
-  /// subtracted. At least one reward must have a weight. scratch: (members, most_lanes).
+  /// to sums and magnitudes (members, P). NaN where a reward is NaN; bounds and
+  /// penalties are not applied. At least one reward must have a weight. scratch: (members, most_lanes).
   template <int P = side_by_side<1>, class Row>
   void lane_sums(const Row& row, index_t members, double* scratch, double* sums,
                  double* magnitudes) const {

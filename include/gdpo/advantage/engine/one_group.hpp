@@ -136,15 +136,16 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       score = combined_of(score, call_.reader.replaces_nan());
       if (used(k) && !excluded(k)) range.add(score, work_.magnitudes[as_size(k)]);
     }
-    const bool equal = range.equal(sums_first, call_.columns);
+    const bool equal = range.equal(sums_first, call_.columns),
+               lone = range.excludes_lone(call_.singleton);
     if (call_.report) call_.report->degenerate[as_size(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
       const std::size_t i = as_size(row(k));
       const RowState state = excluded(k) ? RowState::Excluded
-                             : used(k)   ? RowState::Counted
-                                         : RowState::Unused;
-      const bool zero =
-          state == RowState::Excluded || (zero_sum && equal && !raw_in_group_ && used(k));
+                             : !used(k)  ? RowState::Unused
+                             : lone      ? RowState::Lone
+                                         : RowState::Counted;
+      const bool zero = gets_zero(state) || (zero_sum && equal && !raw_in_group_ && used(k));
       call_.work.row_sums[i] = zero ? 0.0 : work_.scores[as_size(k)];
       call_.work.row_state[i] = static_cast<unsigned char>(state);
       if (state != RowState::Counted) work_.cases.uncounted_row = true;

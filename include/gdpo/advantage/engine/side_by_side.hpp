@@ -197,9 +197,9 @@ class SideBySide {
     };
     if constexpr (sums_first) {
       call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
-      for (index_t i = 0; call_.reader.penalizes() && i < pack.members * W; ++i) {
+      for (index_t i = 0; call_.reader.changes_sums() && i < pack.members * W; ++i) {
         const index_t row_index = row(static_cast<int>(i % W), i / W);
-        pack.block[i] = call_.reader.penalized(row_index, pack.block[i], pack.magnitudes[i]);
+        pack.block[i] = call_.reader.changed_sum(row_index, pack.block[i], pack.magnitudes[i]);
       }
     } else {
       with_columns<W>([&](auto lanes) {

@@ -5,6 +5,7 @@
 #include <gdpo/advantage/shared/group_units.hpp>
 #include <gdpo/advantage/workspace.hpp>
 #include <gdpo/core/exec.hpp>
+#include <gdpo/math/bounds.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -108,12 +109,11 @@ Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, RenormO
   });
 }
 
-/// Writes the advantage of a row. Excluded rows get 0.
+/// Writes the advantage of a row. Excluded and lone rows get 0.
 template <class R>
 GDPO_HOST_INLINE void write_row(const EstimatorScratch& work, const Affine& affine, index_t i,
                                 View<R, 1> out) {
-  out(i) =
-      static_cast<R>(work.state(i) == RowState::Excluded ? 0.0 : affine(work.row_sums[as_size(i)]));
+  out(i) = static_cast<R>(gets_zero(work.state(i)) ? 0.0 : affine(work.row_sums[as_size(i)]));
 }
 
 /// Writes the advantages of the batch, all by one affine map of the combined values.
@@ -172,6 +172,16 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
                 View<R, 1> out) {
   batch_step(exec, units, workers, batch, renorm, work.combined.zero_sum, work, out,
              [&](const auto& blocks) { return batch_moments(blocks, batch, renorm.over, work); });
+}
+
+/// Clamps the advantages in `out`. It is a step of its own, so that it costs nothing where it is off.
+template <class Exec, class R>
+void clip_advantages(const Exec& exec, const Bounds& bounds, View<R, 1> out) {
+  if (is_off(bounds)) return;
+  RowBlocks<Exec>(exec, out.extent[0]).for_each([&](index_t begin, index_t end) {
+    for (index_t i = begin; i < end; ++i)
+      out(i) = static_cast<R>(clamped(bounds, static_cast<double>(out(i))));
+  });
 }
 
 }  // namespace detail

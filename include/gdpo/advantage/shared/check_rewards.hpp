@@ -18,6 +18,15 @@ void check_present(const char* function, const Batch& batch, Column Batch::*colu
                  needed ? needed : listed(column).needed);
 }
 
+/// Throws unless the bounds of the advantages hold 0.
+inline void check_clip(const char* function, const Bounds& clip) {
+  check_fields(function, "clip", clip);
+  if (clip.lo <= 0 && clip.hi >= 0) return;
+  contract::fail(function, "clip.lo, clip.hi",
+                 contract::text(clip.lo) + " and " + contract::text(clip.hi),
+                 "lo <= 0 <= hi, so that a row that gets 0 keeps it");
+}
+
 /// Throws unless the columns that baseline and scale say they read are there.
 template <class Batch, class Baseline, class Scale>
 void check_policy_columns(const char* function, const Batch& batch, const Baseline&, const Scale&) {
@@ -58,6 +67,8 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   }
   check_fields(function, "missing", e.missing);
   check_fields(function, "singleton", e.singleton);
+  check_fields(function, "reward_clip", e.reward_clip);
+  check_clip(function, e.clip);
   check_finite("penalty.coef", e.penalty.coef);
   if (e.penalty.coef != 0) {
     check_present(function, batch, &RewardBatch<T, Groups>::penalty);

@@ -45,6 +45,7 @@ GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
   if (compares_v<Baseline> && stat.n == 1) {
     switch (singleton) {
       case Singleton::Zero:
+      case Singleton::Exclude:
         return Rule::Zero;
       case Singleton::Nan:
         return Rule::Nan;
@@ -106,22 +107,30 @@ GDPO_INLINE void equate_sums(GroupStat& stat, index_t terms, double magnitude) {
   if (stat.degenerate) stat.m2 = 0;
 }
 
-/// The range of the combined values of the used members of a group. Their order does not matter.
+/// The range of the combined values of the used members of a group, and their number. Their order
+/// does not matter.
 struct CombinedRange {
   double low = math::infinity, high = -math::infinity, magnitude = 0;
   bool unknown = false;
+  std::int32_t members = 0;
   /// Adds a member. terms_size: the sum of its |terms|.
   GDPO_INLINE void add(double score, double terms_size) {
     unknown = unknown || math::is_nan(score);
+    ++members;
     low = (math::min)(low, score);
     high = (math::max)(high, score);
     magnitude = (math::max)(magnitude, terms_size);
   }
   GDPO_INLINE void add(const CombinedRange& o) {
     unknown = unknown || o.unknown;
+    members += o.members;
     low = (math::min)(low, o.low);
     high = (math::max)(high, o.high);
     magnitude = (math::max)(magnitude, o.magnitude);
+  }
+  /// Whether a group is the only used row, which this setting excludes.
+  GDPO_INLINE bool excludes_lone(Singleton singleton) const {
+    return singleton == Singleton::Exclude && members == 1;
   }
   /// Whether the values are equal, up to the rounding of `columns` terms each. With sums_first
   /// the normalized sum is the only term, so there is no such rounding.

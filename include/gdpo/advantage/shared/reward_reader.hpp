@@ -76,9 +76,9 @@ class RewardReader {
     return rules_.weighted_sum(row, read, magnitude);
   }
 
-  bool penalizes() const { return rules_.penalizes(); }
-  double penalized(index_t row, double sum, double& magnitude) const {
-    return rules_.penalized(row, sum, magnitude);
+  bool changes_sums() const { return rules_.changes_sums(); }
+  double changed_sum(index_t row, double sum, double& magnitude) const {
+    return rules_.changed_sum(row, sum, magnitude);
   }
 
  protected:

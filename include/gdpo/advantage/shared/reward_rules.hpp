@@ -4,6 +4,7 @@
 #include <gdpo/advantage/combine.hpp>
 #include <gdpo/advantage/missing.hpp>
 #include <gdpo/core/list.hpp>
+#include <gdpo/math/bounds.hpp>
 #include <gdpo/storage/storage.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -35,7 +36,9 @@ struct RewardRules {
   UsedRewards used_rewards;
   Missing missing;
   penalty::Row penalty;
+  Bounds clip;
   List<Gate, 16> gates;
+  bool clips;
 
   template <class Estimator>
   RewardRules(View<const T, 2> reward_array, const PerRow& row_penalties, const UsedRewards& used,
@@ -45,7 +48,9 @@ struct RewardRules {
         used_rewards(used),
         missing(e.missing),
         penalty(e.penalty),
-        gates(e.gates) {}
+        clip(e.reward_clip),
+        gates(e.gates),
+        clips(!is_off(e.reward_clip)) {}
 
   /// Missing rewards are left out.
   GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
@@ -66,7 +71,7 @@ struct RewardRules {
   GDPO_INLINE bool replaces_nan() const { return missing.infinite == InfiniteEntry::NanToNum; }
   /// No setting changes a stored reward.
   GDPO_INLINE bool plain() const {
-    return gates.empty() && (sums_first || penalty.coef == 0) &&
+    return gates.empty() && (sums_first || (penalty.coef == 0 && !clips)) &&
            (missing.entry == MissingEntry::Skip || missing.entry == MissingEntry::Propagate) &&
            (missing.infinite == InfiniteEntry::Propagate ||
             missing.infinite == InfiniteEntry::NanToNum);
@@ -90,6 +95,7 @@ struct RewardRules {
   /// gates.
   GDPO_DEVICE double adjusted(double value, index_t row, index_t c) const {
     value = settled(missing, value);
+    if (!sums_first && clips) value = clamped(clip, value);
     if (!sums_first && penalty.coef != 0 && penalty.reward == c) value -= penalty_of(row);
     return value;
   }
@@ -102,7 +108,7 @@ struct RewardRules {
     return math::is_nan(term) ? math::infinity : term;
   }
 
-  /// The weighted sum of a row over the rewards that are there, minus the penalty. The terms of a
+  /// The weighted sum of a row over the rewards that are there, within its bounds, minus the penalty. The terms of a
   /// block of 8 rewards are added as a tree. NaN: the row is excluded, or a NaN flows. magnitude:
   /// the sum of the |terms|. read(first, lanes, x) writes the rewards used_rewards(first) ..
   /// used_rewards(first + lanes - 1) of the row to x.
@@ -133,14 +139,19 @@ struct RewardRules {
       magnitude += tree_of(sizes);
     }
     if (absent == n && excludes(row)) return math::nan();
-    return penalized(row, sum, magnitude);
+    return changed_sum(row, sum, magnitude);
   }
 
-  /// The weighted sum carries a penalty.
-  GDPO_INLINE bool penalizes() const { return sums_first && penalty.coef != 0; }
-  /// The weighted sum of a row minus its penalty; magnitude grows by its size.
-  GDPO_DEVICE double penalized(index_t row, double sum, double& magnitude) const {
-    if (penalizes()) {
+  /// The weighted sum is bounded, or carries a penalty.
+  GDPO_INLINE bool changes_sums() const { return sums_first && (clips || penalty.coef != 0); }
+  /// The weighted sum of a row within its bounds, minus its penalty, by which magnitude grows. A
+  /// bound is not rounded.
+  GDPO_DEVICE double changed_sum(index_t row, double sum, double& magnitude) const {
+    if (sums_first && clips && (sum < clip.lo || sum > clip.hi)) {
+      sum = clamped(clip, sum);
+      magnitude = math::abs(sum);
+    }
+    if (sums_first && penalty.coef != 0) {
       const double term = penalty_of(row);
       sum -= term;
       magnitude += math::abs(term);

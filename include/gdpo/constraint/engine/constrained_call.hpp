@@ -25,8 +25,8 @@ struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
   static constexpr bool zero_sum = values_sum_to_zero_v<B, S>;
 };
 
-/// The same policies for a batch of one reward, the violations of a constraint. Weights, gates and
-/// the KL penalty belong to the rewards of the caller's batch and are left out.
+/// The same policies for a batch of one reward, the violations of a constraint. Weights, gates,
+/// bounds and the KL penalty belong to the rewards of the caller's batch and are left out.
 template <class B, class S, class C, class R>
 GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_reward(
     const GroupAdvantage<B, S, C, R>& e) {
@@ -62,6 +62,9 @@ class ConstrainedCall {
         report_(report),
         blocks_(exec, size()) {
     check(constraints);
+    check_clip(function, estimator.clip);
+    estimator_.clip = {};  // of the advantages of the call, not of one term
+    clip_ = estimator.clip;
     if (!constraints.empty()) estimator_.weights = primary_weights(constraints);
     // The constructor checks shapes and settings, before anything else reads them.
     Reader(function, batch, estimator_, inner_);
@@ -148,10 +151,11 @@ class ConstrainedCall {
     }
   }
 
-  /// Copies mixed to out, rounded to R.
+  /// Copies mixed to out, clipped and rounded to R.
   template <class R>
   void write(View<R, 1> out) const {
     for_rows([&](std::size_t i) { out(index(i)) = static_cast<R>(work_.mixed[i]); });
+    clip_advantages(exec_, clip_, out);
   }
 
  private:
@@ -435,6 +439,7 @@ class ConstrainedCall {
   GroupReport* report_;
   RowBlocks<Exec> blocks_;
   const double no_baseline_ = 0;  // the external baseline of violations, for every row
+  Bounds clip_;                   // GroupAdvantage::clip, of the mixed advantages
   bool raw_singleton_ = false;
 };
 

@@ -34,7 +34,7 @@
 ///     sums over the batch need a pass of their own: by id, SumThenNormalize, more rewards, a
 ///     policy that reads the members of a group. 4 where a mean is subtracted as well:
 ///     RenormOver::Tokens, baseline None, a scale for each member, Singleton::Raw.
-///   - 4 more where a baseline reads the batch, 8 more where a scale does.
+///   - 4 more where a baseline reads the batch, 8 more where a scale does; 1 more for a clip.
 #include <algorithm>
 #include <gdpo/advantage/shared/check_rewards.hpp>
 #include <gdpo/cuda/advantage/device_batch_step.hpp>
@@ -61,6 +61,7 @@ class AdvantagesCall {
       : checked_(check(function, batch, e)),
         call_(function, batch, e),
         renorm_(e.renorm),
+        clip_(e.clip),
         windows_(windows_of(call_.rows)),
         reads_batch_(gdpo::detail::BatchReaders::of(e.baseline, e.scale)) {
     may_be_raw_ = Call::zero_sum && e.singleton == Singleton::Raw;
@@ -72,7 +73,7 @@ class AdvantagesCall {
     call_.combined = scratch.template take<double>(rows);
     const bool can_miss = call_.rules.excludes() && !std::is_integral_v<Stored>;
     const bool no_reward = call_.rules.excludes() && call_.rules.used_rewards.size() == 0;
-    if (call_.valid || can_miss || no_reward)
+    if (call_.valid || can_miss || no_reward || call_.singleton == Singleton::Exclude)
       call_.state = scratch.template take<unsigned char>(rows);
     if (call_.columns > columns_at_once) call_.magnitudes = scratch.template take<double>(rows);
     if (may_be_raw_) call_.raw = scratch.template take<unsigned char>(call_.group_count);
@@ -110,7 +111,7 @@ class AdvantagesCall {
     if (renorm_.over == RenormOver::None) {
       launch_groups(device, most,
                     CombineGroups<Call, CallerOutput<R>>{call_, team_of(256 * most), {out}});
-      return;
+      return clip(device, most, out);
     }
     const AdvantagesOut<R> advantages{call_.combined, call_.state, out};
     combine(device, most);
@@ -124,6 +125,7 @@ class AdvantagesCall {
     } else {
       normalize_groups(device, most, advantages, Call::zero_sum, call_.raw);
     }
+    clip(device, most, out);
   }
 
   /// The first stage alone: the combined values, which stay in the scratch, and their moments.
@@ -155,9 +157,14 @@ class AdvantagesCall {
       }
       launch_rows(device, most, ApplyAffine<R>{advantages, affine});
     }
+    clip(device, most, out);
   }
 
  private:
+  template <class Device, class R>
+  void clip(const Device& device, index_t most, View<R, 1> out) const {
+    if (!gdpo::detail::is_off(clip_)) launch_rows(device, most, ClipAdvantages<R>{out, clip_});
+  }
   template <class Device, class R>
   void normalize_groups(const Device& device, index_t most, const AdvantagesOut<R>& advantages,
                         bool zero_sum, const unsigned char* raw) const {
@@ -299,6 +306,7 @@ class AdvantagesCall {
   bool checked_;
   Call call_;
   Renorm renorm_;
+  Bounds clip_;
   index_t windows_;
   gdpo::detail::BatchReaders reads_batch_;
   bool may_be_raw_ = false;

@@ -15,8 +15,8 @@ struct AdvantagesOut {
   View<R, 1> out;
 
   GDPO_INLINE void write(index_t row, const Affine& affine) const {
-    const bool excluded = state && state[row] == static_cast<unsigned char>(RowState::Excluded);
-    out(row) = static_cast<R>(excluded ? 0.0 : affine(combined[row]));
+    const bool zero = state && gdpo::detail::gets_zero(static_cast<RowState>(state[row]));
+    out(row) = static_cast<R>(zero ? 0.0 : affine(combined[row]));
   }
 };
 
@@ -99,6 +99,23 @@ struct ApplyAffine {
     block.each([&](int thread) {
       for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
         advantages.write(i, affine);
+    });
+  }
+};
+
+/// Clamps advantages that are complete.
+template <class R>
+struct ClipAdvantages {
+  View<R, 1> out;
+  Bounds bounds;
+  static constexpr int threads = 256;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const index_t rows = out.extent[0];
+    block.each([&](int thread) {
+      for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
+        out(i) = static_cast<R>(gdpo::detail::clamped(bounds, static_cast<double>(out(i))));
     });
   }
 };

@@ -453,6 +453,12 @@ struct TeamOfGroup {
     if (!call.state) return;
     (window ? window_state[row - window_row] : call.state[row]) = static_cast<unsigned char>(state);
   }
+  /// Notes that a used row is the only one of its group, unless it is excluded.
+  GDPO_INLINE void set_lone(index_t row) const {
+    unsigned char& state = window ? window_state[row - window_row] : call.state[row];
+    if (state == static_cast<unsigned char>(RowState::Counted))
+      state = static_cast<unsigned char>(RowState::Lone);
+  }
   GDPO_INLINE bool has_reward(index_t row) const { return !call.state || call.state[row] != 0; }
 
   /// Computes the groups. Each team of the block takes one group at a time.
@@ -516,12 +522,17 @@ struct TeamOfGroup {
             if (call.raw && lane == 0) call.raw[g] = raw[team];
             CombinedRange range;
             bool equal = Call::zero_sum && raw[team] == 0;
-            for (int i = 0; equal && i < size; ++i) range.add(ranges[team * size + i]);
+            const bool may_be_lone = call.singleton == Singleton::Exclude;
+            for (int i = 0; (equal || may_be_lone) && i < size; ++i)
+              range.add(ranges[team * size + i]);
             equal = equal && range.equal(sums_first, call.columns);
-            if (!equal && !is_caller_output<Output>) return;
+            const bool lone = range.excludes_lone(call.singleton);
+            if (!equal && !lone && !is_caller_output<Output>) return;
             for (index_t p = begin + lane; p < end; p += size) {
               const index_t row = call.groups.row(p);
-              const bool is_zero = equal && call.used(row);
+              const bool is_zero = (equal || lone) && call.used(row);
+              if (lone && is_zero && row >= groups.first_row && row < groups.last_row)
+                set_lone(row);
               if constexpr (is_caller_output<Output>) {
                 using R = std::decay_t<decltype(output.out(row))>;
                 output.out(row) = is_zero ? R(0) : static_cast<R>(call.combined[row]);
