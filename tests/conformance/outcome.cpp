@@ -269,8 +269,7 @@ std::vector<double> areal_rewards(Params& params, const Case& recorded,
     const auto row = all.begin() + static_cast<std::ptrdiff_t>(i) * shape.width;
     return std::accumulate(row, row + shape.width, 0.0);
   };
-  const double scaling = params.number("reward_scaling"), bias = params.number("reward_bias"),
-               most = params.number("reward_clip");
+  const double scaling = params.number("reward_scaling"), bias = params.number("reward_bias");
   const bool needs_end = params.flag("mask_no_eos_with_zero"), pays = params.has("overlong");
   shaping::SoftOverlong overlong;
   if (pays) {
@@ -284,7 +283,6 @@ std::vector<double> areal_rewards(Params& params, const Case& recorded,
     double& r = rewards[i];
     if (pays) r = overlong({r, sum_of_row(tokens, i)});
     r = shaping::Affine{scaling, scaling * bias}({r, 0});
-    r = shaping::Clip{-most, most}({r, 0});
     if (needs_end && sum_of_row(attended, i) == static_cast<double>(shape.width)) r = 0;
   }
   return rewards;
@@ -304,7 +302,7 @@ void areal(const Case& recorded, Comparison& comparison) {
                                      : of_rows.mean == "group" ? "areal::dr_grpo"
                                                                : "areal::reinforce";
   const double gamma = params.number("discount"), lambda = params.number("gae_lambda"),
-               coef = params.number("kl_ctl");
+               coef = params.number("kl_ctl"), most = params.number("reward_clip");
   const auto kl = gdpo::runtime::kl(params.choice("kl_estimator", {"k1", "k3"})).estimator;
   if (!critic && (gamma != 1 || lambda != 1)) throw Unsupported("gae_lambda without a critic");
   params.without_effect({"prompt_length"});
@@ -312,6 +310,7 @@ void areal(const Case& recorded, Comparison& comparison) {
   const auto set = [&](auto& e) {
     if constexpr (std::is_same_v<decltype(e.rows.scale), gdpo::scale::StdDev>)
       e.rows.scale.eps = of_rows.eps, e.rows.scale.ddof = of_rows.ddof;
+    e.rows.reward_clip = {-most, most};
     e.tokens.returns.gamma = gamma;
     if constexpr (std::decay_t<decltype(e.tokens.returns)>::reads_values)
       e.tokens.returns.lambda = lambda;

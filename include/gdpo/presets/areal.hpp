@@ -62,10 +62,10 @@ inline constexpr Rloo leave_one_out_mean_norm =
     detail::normalization(baseline::LeaveOneOut{}, scale::None{}, Singleton::Raw);
 
 // PPOActor._compute_advantages: the reward of a row, (R + reward_bias) reward_scaling within
-// +-reward_clip (update::shaping::Affine and Clip), is normalized by reward_norm in its group,
-// stands on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL. discount
-// and gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position has the
-// mask of the next token. For adv_norm set tokens.renorm = areal::adv_norm.
+// +-reward_clip (update::shaping::Affine, then rows.reward_clip), is normalized by reward_norm in
+// its group, stands on the last step, and each step pays tokens.penalty.coef = kl_ctl times its KL.
+// discount and gae_lambda are tokens.returns.gamma and lambda. AReaL's mask is rolled: a position
+// has the mask of the next token. For adv_norm set tokens.renorm = areal::adv_norm.
 
 /// adv_norm with mean and std of the batch, for `tokens.renorm`: over the valid tokens, minus their
 /// mean, divided by their std + 1e-5.
@@ -78,17 +78,19 @@ constexpr auto outcome(const Rows& rows, const Renorm& renorm = {}) {
       rows, Tokens{{}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, renorm}};
 }
 }  // namespace detail
-/// reward_norm with mean and std of the group, and no critic: centered in the group, divided by its
-/// std + 1e-5.
+/// reward_norm with mean and std of the group, and no critic: `group_norm` at the last step.
 inline constexpr auto grpo_outcome = detail::outcome<returns::RewardToGo>(group_norm);
-/// reward_norm with the mean of the group alone, no critic, and adv_norm: the reward minus the mean
-/// of its group, whitened by `adv_norm`.
-inline constexpr auto dr_grpo_outcome = detail::outcome<returns::RewardToGo>(group_mean_norm, adv_norm);
+/// reward_norm with the mean of the group alone, no critic, and adv_norm: `group_mean_norm` at the
+/// last step, and the tokens have `adv_norm`.
+inline constexpr auto dr_grpo_outcome =
+    detail::outcome<returns::RewardToGo>(group_mean_norm, adv_norm);
 /// Neither reward_norm nor a critic: the reward itself.
-inline constexpr auto reinforce_outcome = detail::outcome<returns::RewardToGo>(RawReward{});
+inline constexpr auto reinforce_outcome =
+    detail::outcome<returns::RewardToGo>(detail::normalization(baseline::None{}));
 /// No reward_norm, with a critic: GAE over the valid tokens. AReaL takes a row that fills the width
 /// of the batch as cut off: its `bootstrap` is the value of its last position, the others have 0.
-inline constexpr auto gae_outcome = detail::outcome<returns::Gae>(RawReward{});
+inline constexpr auto gae_outcome =
+    detail::outcome<returns::Gae>(detail::normalization(baseline::None{}));
 
 /// ppo_actor_loss_fn: clip 0.2 (eps_clip, eps_clip_higher), no dual clip (c_clip is
 /// surrogate.dual), mean over the tokens that are valid before rejection_sampling. KL penalties are

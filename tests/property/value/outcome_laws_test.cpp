@@ -96,6 +96,7 @@ template <class Rows, class T>
 OutcomeAdvantage<Rows, T> random_estimator(Random& random) {
   OutcomeAdvantage<Rows, T> e;
   e.placement = random.pick({Placement::LastStep, Placement::EveryToken});
+  e.rows.weights = {random.pick({0.5, 1.0, -2.0})};
   e.tokens.returns.gamma = random.pick({0.0, 0.9, 1.0});
   e.tokens.returns.steps = all_steps[random.below(4)];
   e.tokens.penalty.coef = random.pick({0.0, 0.1});
