@@ -10,8 +10,7 @@
 namespace conformance {
 
 // The weighted sum of the rewards of a row, and nothing else.
-using SummedRewards =
-    gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>;
+using SummedRewards = gdpo::RawReward;
 
 // Every estimator that the runner calls. SummedRewards is among them: presets have its type.
 using DeviceEstimator = detail::With<gdpo::runtime::Estimator,
