@@ -19,6 +19,9 @@ struct Setup {
   // The recorded number of completions in every group; 0: groups of any size.
   gdpo::index_t group_size = 0;
 
+  // Groups with a std up to this leave the batch, and their rows get 0; below 0: none does.
+  double min_std = -1;
+
   // The metrics are those of the rewards before the bounds and the penalty of the estimator.
   bool reports_given_rewards = false;
 
