@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <gdpo/update.hpp>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -139,6 +140,8 @@ auto call(const Target& target, const Batch& batch, const Inputs<T>& in, const E
   return rollouts.spread(call(target, rollouts.batch(), estimator, report));
 }
 
+std::size_t as_size(index_t i) { return static_cast<std::size_t>(i); }
+
 template <class T>
 void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   Inputs<T> in = bind<T>(recorded.inputs);
@@ -150,9 +153,21 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
     gdpo::runtime::shape_rewards(gdpo::view(in.rewards), gdpo::by_id(in.ids), columns,
                                  setup.shaping);
   }
-  const auto batch = batch_of(in, setup.group_size * (in.of_tokens ? in.width : 1));
+  auto batch = batch_of(in, setup.group_size * (in.of_tokens ? in.width : 1));
+  std::vector<unsigned char> kept;
+  if (setup.min_std >= 0) {
+    gdpo::update::GroupSelection selection;
+    selection.flat_in = gdpo::update::FlatIn::Sum;
+    selection.min_std = setup.min_std;
+    kept.assign(as_size(in.count), 0);
+    for (const index_t row : gdpo::update::select_groups(batch, selection).rows)
+      kept[as_size(row)] = 1;
+    batch.valid = gdpo::view(kept);
+    comparison.output("kept", {{kept.size()}, {kept.begin(), kept.end()}});
+  }
   std::visit(
-      [&](const auto& estimator) {
+      [&](auto estimator) {
+        if (!kept.empty()) estimator.missing.unused = gdpo::UnusedRow::Exclude;
         gdpo::GroupReport report;
         const auto row_values = call(recorded.target, batch, in, estimator, &report);
         const Array rows = of_rows(row_values);

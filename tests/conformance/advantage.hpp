@@ -21,6 +21,9 @@ struct Setup {
   // What shapes the rewards first.
   std::vector<gdpo::runtime::Shaping> shaping{};
 
+  // Groups with a std up to this leave the batch, and their rows get 0; below 0: none does.
+  double min_std = -1;
+
   // The metrics are those of the rewards before the bounds and the penalty of the estimator.
   bool reports_given_rewards = false;
 

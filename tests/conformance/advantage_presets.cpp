@@ -114,6 +114,7 @@ Setup trinity_grpo(Params& params, const Case&) {
   Setup setup{estimator(of_batch ? "trinity::grpo_batch_std" : "trinity::grpo")};
   set_scale(setup.estimator, params.number("epsilon"), 1);
   params.fixed("duplicate_experiences", false);
+  if (params.has("std_threshold")) setup.min_std = params.number("std_threshold");
   return setup;
 }
 

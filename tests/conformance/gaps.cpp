@@ -92,12 +92,8 @@ const std::vector<Gap>& gaps() {
        "advantage",
        {"GRPOGroupedAdvantage"},
        has("rank_penalty"),
-       "a penalty by the rank of log-probs"},
-      {"trinity",
-       "advantage",
-       {"GRPOGroupedAdvantage"},
-       is("std_threshold", {0.0, 0.5}),
-       "groups that leave because of their std"},
+       "the mean and std of rewards that are penalized by the rank of their log-probs center and "
+       "scale the plain ones"},
 
       {"areal",
        "loss",

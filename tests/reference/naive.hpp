@@ -650,7 +650,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     for (const int i : members) {
       if (used(i) && !excluded[at(i)]) counted.push_back(i);
     }
-    if (e.singleton == Singleton::Exclude && counted.size() == 1) left_out[at(counted[0])] = true;
+    if (e.singleton == Singleton::Exclude && detail::compares(e.baseline) && counted.size() == 1)
+      left_out[at(counted[0])] = true;
   }
 
   // Renormalization.

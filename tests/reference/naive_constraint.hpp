@@ -194,6 +194,12 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
       largest = std::fmax(largest, magnitude[at(i)]);
       unknown = unknown || std::isnan(sum[at(i)]);
     }
+    std::vector<int> counted;
+    for (const int i : group.second) {
+      if (used(i) && !std::isnan(column[at(i)])) counted.push_back(i);
+    }
+    if (e.singleton == Singleton::Exclude && detail::compares(e.baseline) && counted.size() == 1)
+      column[at(counted[0])] = std::nan("");
     const bool equal =
         !unknown && high - low <= rounding(static_cast<int>(present.size()), largest);
     for (const int i : group.second) {

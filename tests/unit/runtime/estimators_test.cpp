@@ -258,10 +258,6 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("scale None", [](S& e) { e.scale = Scale::None; });
   matters("scale.of Batch", [](S& e) { e.scale = Scale::Batch; });
   matters("scale.of BatchCentered", [](S& e) { e.scale = Scale::BatchCentered; });
-  matters("scale.of GroupOthers", [](S& e) {
-    e.baseline = Baseline::LeaveOneOut;
-    e.scale = Scale::GroupOthers;
-  });
   matters("scale.of GroupRms", [](S& e) { e.scale = Scale::GroupRms; });
   matters("scale.of BatchRms", [](S& e) { e.scale = Scale::BatchRms; });
   matters("scale.ddof", [](S& e) { e.scale_spread.ddof = 0; });
@@ -298,6 +294,9 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
     INFO(setting);
     CHECK(of(a) != of(b));
   };
+  differ(
+      "scale.of GroupOthers", [](S& e) { e.renorm = Renorm::None; },
+      [](S& e) { e.renorm = Renorm::None, e.scale = Scale::GroupOthers; });
   differ(
       "penalty.reward", [](S& e) { e.penalty_coef = 0.5, e.penalty_reward = 0; },
       [](S& e) { e.penalty_coef = 0.5, e.penalty_reward = 1; });

@@ -151,7 +151,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       if (used(k) && !excluded(k)) range.add(score, work_.magnitudes[as_size(k)]);
     }
     const bool equal = range.equal(sums_first, call_.columns),
-               lone = range.excludes_lone(call_.singleton);
+               lone = range.is_lone(call_.baseline, call_.singleton);
     if (call_.report) call_.report->degenerate[as_size(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
       const std::size_t i = as_size(row(k));

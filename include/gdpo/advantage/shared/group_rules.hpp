@@ -128,9 +128,10 @@ struct CombinedRange {
     high = (math::max)(high, o.high);
     magnitude = (math::max)(magnitude, o.magnitude);
   }
-  /// Whether a group is the only used row, which this setting excludes.
-  GDPO_INLINE bool excludes_lone(Singleton singleton) const {
-    return singleton == Singleton::Exclude && members == 1;
+  /// Whether the group has one used row, which this baseline and setting leave out.
+  template <class Baseline>
+  GDPO_INLINE bool is_lone(const Baseline&, Singleton singleton) const {
+    return compares_v<Baseline> && singleton == Singleton::Exclude && members == 1;
   }
   /// Whether the values are equal, up to the rounding of `columns` terms each. With sums_first
   /// the normalized sum is the only term, so there is no such rounding.

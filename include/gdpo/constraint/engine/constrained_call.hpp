@@ -23,6 +23,7 @@ struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
   /// Whether the combined values of every group sum to 0 (except in a group of one with
   /// Singleton::Raw).
   static constexpr bool zero_sum = values_sum_to_zero_v<B, S>;
+  static constexpr bool compares = compares_v<B>;
 };
 
 /// The same policies for a batch of one reward, the violations of a constraint. Weights, gates,
@@ -113,6 +114,7 @@ class ConstrainedCall {
       add_combined(-math::mul(factor, c.lambda), false);
     }
     if (Policies::zero_sum) zero_rounding_noise();
+    if (Policies::compares && estimator_.singleton == Singleton::Exclude) leave_out_lone_rows();
     std::copy(work_.mixed.begin(), work_.mixed.end(), inner_.row_sums.begin());
     std::copy(work_.states.begin(), work_.states.end(), inner_.row_state.begin());
     inner_.combined.zero_sum = Policies::zero_sum && !raw_singleton_;
@@ -230,11 +232,25 @@ class ConstrainedCall {
       const double term = math::mul(factor, work_.term_values[i]);
       work_.mixed[i] += term;
       work_.magnitudes[i] += math::abs(term);
-      const unsigned char state = inner_.row_state[i];
-      if (state != static_cast<unsigned char>(RowState::Excluded)) work_.states[i] = state;
+      const RowState state = inner_.state(index(i));
+      // Whether a row is alone is decided when all terms are known.
+      if (state != RowState::Excluded)
+        work_.states[i] = state == RowState::Lone ? counted : inner_.row_state[i];
     });
     for (const GroupScratch& worker : inner_.workers)
       raw_singleton_ = raw_singleton_ || worker.cases.raw_singleton;
+  }
+  /// A row that is the only one of its group in all terms enters no renormalization and gets 0.
+  void leave_out_lone_rows() {
+    for (index_t g = 0; g < group_count(); ++g) {
+      index_t n = 0, row = 0;
+      for_members(g, [&](index_t i) {
+        if (work_.states[as_size(i)] == counted) ++n, row = i;
+      });
+      if (n != 1) continue;
+      work_.states[as_size(row)] = static_cast<unsigned char>(RowState::Lone);
+      work_.mixed[as_size(row)] = 0;
+    }
   }
   /// Sets the sums of a group to 0 if they differ by rounding alone. Exact arithmetic would give 0,
   /// because they are equal and add up to 0.

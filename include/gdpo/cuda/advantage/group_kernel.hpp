@@ -526,7 +526,7 @@ struct TeamOfGroup {
             for (int i = 0; (equal || may_be_lone) && i < size; ++i)
               range.add(ranges[team * size + i]);
             equal = equal && range.equal(sums_first, call.columns);
-            const bool lone = range.excludes_lone(call.singleton);
+            const bool lone = range.is_lone(call.baseline, call.singleton);
             if (!equal && !lone && !is_caller_output<Output>) return;
             for (index_t p = begin + lane; p < end; p += size) {
               const index_t row = call.groups.row(p);
