@@ -391,6 +391,13 @@ TEST_CASE("what the rewards explain adds up to 1, and follows from the advantage
       e.weights = weights;
       e.renorm = gdpo::renorm::none();
       const gdpo::GroupReport r = report_of(rewards, 3, members, e);
+      gdpo::GroupReport lanes;
+      gdpo::advantages(gdpo::view(rewards.data(), at(rewards.size() / 3), 3),
+                       gdpo::groups_of(members), e, &lanes);
+      for (std::size_t c = 0; c < 3; ++c) {
+        CHECK((same_bits(lanes.rewards[c].explained, r.rewards[c].explained) ||
+               std::isnan(r.rewards[c].explained)));
+      }
       // Those of one reward at a time: the engine's terms, where each is standardized by itself.
       double total = 0, sizes = 0, expected[3] = {0, 0, 0}, squares = 0;
       for (const gdpo::RewardReport& reward : r.rewards) {

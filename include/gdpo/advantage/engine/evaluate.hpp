@@ -16,6 +16,8 @@ class Evaluation {
  public:
   /// The rewards are summed before they are standardized.
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
+  /// All members of a group have one baseline and one multiplier.
+  static constexpr bool one_factor = once_a_group_v<Baseline, Scale>;
 
  private:
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
@@ -55,6 +57,7 @@ class Evaluation {
       work.group_sizes.resize(as_size(units_.groups));
     }
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
+    if (report && !sums_first) work.factors.assign(as_size(units_.groups * call_.columns), 0.0);
     if (report)
       report->degenerate.assign(as_size(units_.groups), 1);  // an empty group stays degenerate
   }

@@ -32,30 +32,51 @@ void fill_pairs(const RewardBatch<T, Groups>& batch, const Reader& reader, Estim
                 GroupReport& r) {
   using Order = typename Groups::Order;
   using Sum = typename Order::template Sum<double>;
-  const index_t rewards = batch.rewards.extent[1];
+  const index_t rewards = batch.rewards.extent[1], rows = batch.rewards.extent[0];
   r.pairs.assign(pair_count(as_size(rewards)), RewardPair{});
+  if (rewards < 2) return;
+  // (C, N) the rewards, in the order of the groups; of a group in which all are finite, about their
+  // means. NaN: the row is not used, or has no finite value.
+  work.parts.resize(as_size(rewards * rows));
+  work.whole_groups.assign(as_size(r.groups), 1);
+  for (index_t g = 0, first = 0; g < r.groups; first += batch.groups.length(g), ++g) {
+    const index_t members = batch.groups.length(g);
+    for (index_t c = 0; c < rewards; ++c) {
+      double* x = work.parts.data() + c * rows + first;
+      for (index_t k = 0; k < members; ++k) {
+        const index_t i = batch.groups.row(g, k);
+        const bool unused = batch.valid && batch.valid(i) == 0;
+        x[k] = unused ? math::nan() : reader.gated(i, c);
+        if (math::not_finite(x[k])) x[k] = math::nan(), work.whole_groups[as_size(g)] = 0;
+      }
+    }
+    for (index_t c = 0; work.whole_groups[as_size(g)] && c < rewards; ++c) {
+      double* x = work.parts.data() + c * rows + first;
+      for_each_centered<Order>(
+          x, 1, members, [](index_t) { return true; }, [&](index_t k, double d) { x[k] = d; });
+    }
+  }
   for (index_t a = 0, p = 0; a < rewards; ++a) {
     for (index_t b = a + 1; b < rewards; ++b, ++p) {
       Sum products{}, first_squares{}, second_squares{};
-      for (index_t g = 0; g < r.groups; ++g) {
+      const auto add = [&](double d, double e) {
+        products.add(math::mul(d, e));
+        first_squares.add(math::mul(d, d)), second_squares.add(math::mul(e, e));
+      };
+      for (index_t g = 0, first = 0; g < r.groups; first += batch.groups.length(g), ++g) {
         const index_t members = batch.groups.length(g);
-        work.raw.clear(), work.centered.clear();
-        for (index_t k = 0; k < members; ++k) {
-          const index_t i = batch.groups.row(g, k);
-          if (batch.valid && batch.valid(i) == 0) continue;
-          const double x = reader.gated(i, a), y = reader.gated(i, b);
-          if (math::not_finite(x) || math::not_finite(y)) continue;
-          work.raw.push_back(x), work.centered.push_back(y);
+        const double *x = work.parts.data() + a * rows + first,
+                     *y = work.parts.data() + b * rows + first;
+        if (work.whole_groups[as_size(g)]) {
+          for (index_t k = 0; k < members; ++k) add(x[k], y[k]);
+          continue;
         }
-        const auto n = static_cast<index_t>(work.raw.size());
-        const auto all = [](index_t) { return true; };
-        for_each_centered<Order>(work.raw.data(), 1, n, all,
-                                 [&](index_t k, double d) { work.parts[as_size(k)] = d; });
-        for_each_centered<Order>(work.centered.data(), 1, n, all, [&](index_t k, double d) {
-          const double other = work.parts[as_size(k)];
-          products.add(math::mul(other, d));
-          first_squares.add(math::mul(other, other)), second_squares.add(math::mul(d, d));
-        });
+        const auto both = [&](index_t k) { return !math::is_nan(x[k]) && !math::is_nan(y[k]); };
+        work.raw.resize(as_size(members));
+        for_each_centered<Order>(x, 1, members, both,
+                                 [&](index_t k, double d) { work.raw[as_size(k)] = d; });
+        for_each_centered<Order>(y, 1, members, both,
+                                 [&](index_t k, double d) { add(work.raw[as_size(k)], d); });
       }
       r.pairs[as_size(p)] = {products.value(), first_squares.value(), second_squares.value()};
     }
@@ -71,6 +92,9 @@ void fill_explained(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
   const auto& reader = evaluation.reader();
   const index_t used = static_cast<index_t>(work.used_rewards.size());
   Sum within{};
+  const index_t longest = evaluation.units().longest(batch.groups);
+  if (const std::size_t room = as_size(longest * (used + 2)); work.parts.size() < room)
+    work.parts.resize(room);
   work.explained.assign(as_size(used * r.groups), 0.0);
   for (index_t g = 0; used > 0 && g < r.groups; ++g) {
     const index_t members = batch.groups.length(g);
@@ -80,24 +104,28 @@ void fill_explained(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
     const index_t stride = used + 2;
     double *s = work.parts.data(), *total = s + 1, *part = s + 2;
     std::fill_n(s, members * stride, 0.0);
-    if constexpr (!Evaluation::sums_first) {
-      if (used > 1) {
-        evaluation.observe(g, [&](const ObservedTerm& term) {
-          part[term.member * stride + term.column] = term.term;
-        });
-      }
-    }
+    // Of a standardized reward of which no member lacks a value the differences are those of the
+    // reward times one factor, which the engine has kept. Others are asked from it.
+    bool by_factor = Evaluation::one_factor && !Evaluation::sums_first;
     for (index_t k = 0; k < members; ++k) {
       const index_t i = row(k);
       s[k * stride] = total[k * stride] = work.row_sums[as_size(i)];
-      if (!Evaluation::sums_first && used == 1) part[k * stride] = s[k * stride];
-      if (!Evaluation::sums_first || !counts(k)) continue;
+      if (!counts(k)) continue;
       double magnitude;
-      total[k * stride] = reader.weighted_sum(i, magnitude);
+      if (Evaluation::sums_first) total[k * stride] = reader.weighted_sum(i, magnitude);
       for (index_t j = 0; j < used; ++j) {
         const double x = reader(i, work.used_rewards[as_size(j)]);
-        part[k * stride + j] =
-            reader.skips() && math::is_nan(x) ? 0.0 : math::mul(work.reward_weights[as_size(j)], x);
+        by_factor = by_factor && !math::not_finite(x);
+        part[k * stride + j] = reader.skips() && math::is_nan(x) ? 0.0 : x;
+        if (used == 1) part[k * stride] = total[k * stride];  // a single reward explains all
+      }
+    }
+    if constexpr (!Evaluation::sums_first) {
+      if (!by_factor && used > 1) {
+        for (index_t k = 0; k < members; ++k) std::fill_n(part + k * stride, used, 0.0);
+        evaluation.observe(g, [&](const ObservedTerm& term) {
+          part[term.member * stride + term.column] = term.term;
+        });
       }
     }
     Sum squares{}, spread{};
@@ -117,7 +145,12 @@ void fill_explained(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
       for_each_centered<Order>(part + j, stride, members, counts, [&](index_t k, double d) {
         products.add(math::mul(d, s[k * stride]));
       });
-      work.explained[as_size(j * r.groups + g)] = math::mul(q, products.value() / variance);
+      const double factor = used == 1                ? 1.0
+                            : Evaluation::sums_first ? work.reward_weights[as_size(j)]
+                            : by_factor              ? work.factors[as_size(g * used + j)]
+                                                     : 1.0;
+      work.explained[as_size(j * r.groups + g)] =
+          math::mul(q, math::mul(factor, products.value()) / variance);
     }
   }
   for (index_t j = 0; j < used; ++j) {
@@ -185,8 +218,6 @@ void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
     reward.values = moments(work.raw);
   }
 
-  const index_t longest = evaluation.units().longest(batch.groups);
-  work.parts.resize(as_size(longest * (2 + static_cast<index_t>(work.used_rewards.size()))));
   fill_pairs(batch, reader, work, r);
   fill_explained(batch, evaluation, work, r);
 

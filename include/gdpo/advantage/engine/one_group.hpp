@@ -275,6 +275,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
         factor = math::mul(weight, multiplier);
       }
       known = true;
+      if constexpr (!sums_first) {
+        if (call_.report) call_.work.factors[as_size(group_ * call_.columns + c)] = factor;
+      }
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[as_size(k)] += math::abs(term);

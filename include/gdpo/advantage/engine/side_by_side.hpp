@@ -220,9 +220,24 @@ class SideBySide {
     const GroupLanes<W> args{pack.stat, no_batch_};
     pack.base = split<Lanes>(call_.baseline(args));
     pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
-    if constexpr (!sums_first)
+    if constexpr (!sums_first) {
       pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
+      if (call_.report) keep_factors(pack, first);
+    }
     return true;
+  }
+
+  /// Writes the factors of the pack to those of the report's scratch.
+  template <int W>
+  GDPO_NOINLINE void keep_factors(const Packed<W>& pack, index_t first) const {
+    double factors[W];
+    pack.factor.store(factors);
+    const index_t columns = (std::min)(index_t{lanes_}, call_.columns - first);
+    for (index_t p = 0; p < pack.groups; ++p) {
+      for (index_t j = 0; j < columns; ++j)
+        call_.work.factors[static_cast<std::size_t>((pack.g + p) * call_.columns + first + j)] =
+            factors[p * lanes_ + j];
+    }
   }
 
   /// Whether in every group the sums are exactly equal, or differ by more than the rounding t of
