@@ -1,4 +1,4 @@
-"""Rows of one rollout: advantages of the rows that count, in plain PyTorch, spread over the others."""
+"""Rows of one rollout: advantages of what counts, in plain PyTorch, spread over the rows."""
 import math
 
 import pytest

@@ -6,17 +6,17 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// Group-in-group policy optimization (arXiv 2505.10978). Rows are steps. A step's advantage is that
-/// of its episode among the episodes of the task, and that of the step among the steps that were
-/// taken in the same state:
+/// Group-in-group policy optimization (arXiv 2505.10978). Rows are steps. A step's advantage is
+/// that of its episode among the episodes of the task, and that of the step among the steps that
+/// were taken in the same state:
 ///
 ///     R_e = sum_t r_t                   over the steps of episode e
 ///     G_t = r_t + gamma G_{t+1}         the discounted return from a step on
 ///     A_t = episode(R)_e + omega step(G)_t
 ///
-/// `episode` is an estimator over episodes in the groups of the batch, where an episode counts once.
-/// `step` is an estimator over steps in groups of one state. With DrGrpo for both the paper's F_norm
-/// is 1, with Grpo it is the std.
+/// `episode` is an estimator over episodes in the groups of the batch, where an episode counts
+/// once. `step` is an estimator over steps in groups of one state. With DrGrpo for both the paper's
+/// F_norm is 1, with Grpo it is the std.
 ///
 /// Trinity's GiGPOAdvantageFn: states are pooled, eps is 1e-6 and ddof 1; with fnorm "none" it
 /// divides by 1 + eps, which weights of 1 / (1 + eps) do.
@@ -82,8 +82,8 @@ class GigpoWorkspace {
                          const Gigpo<EE, S>&, View<R, 1>, GigpoWorkspace<TT, G>&);
 
   /// Fills in the discounted returns: of each reward, from the last row of an episode to its first.
-  /// Missing rewards add nothing; where no reward follows, the return is missing. Unused rows are no
-  /// steps.
+  /// Missing rewards add nothing; where no reward follows, the return is missing. Unused rows are
+  /// no steps.
   void discount(const RewardBatch<T, Groups>& batch, double gamma) {
     const index_t rows = batch.rewards.extent[0], rewards = batch.rewards.extent[1];
     returns_.resize(detail::as_size(rows * rewards));

@@ -87,8 +87,7 @@ struct RewardColumn {
   bool counts;                  ///< Its numbers must be finite and at least 0.
   /// What a message asks for if a setting reads the column and it is absent; null: none does.
   const char* needed;
-  bool
-      adds_up;  ///< That of a rollout of several rows is the sum of theirs (advantage/rollouts.hpp).
+  bool adds_up;  ///< A rollout of several rows has the sum of theirs (advantage/rollouts.hpp).
 };
 
 /// The list of the optional columns. Checks, readers, kernels and constraints all go through it.

@@ -315,7 +315,8 @@ class Rollouts {
 };
 
 /// The rollouts of a batch whose rows are parts of rollouts: turns, steps of an agent, requests
-/// that were split. A rollout then counts once in every statistic, and its rows share its advantage.
+/// that were split. A rollout then counts once in every statistic, and its rows share its
+/// advantage.
 ///
 ///     const auto episodes = gdpo::rollouts(batch, gdpo::view(episode_ids));
 ///     const std::vector<float> a = episodes.spread(

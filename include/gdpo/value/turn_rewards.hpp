@@ -58,8 +58,8 @@ void place_turns(const char* function, const View<A, 2>& rewards, double gamma, 
 
 }  // namespace detail
 
-/// Places the rewards of turns at the last token of each turn, for ReturnBatch::rewards. A turn is a
-/// run of valid tokens: what a tool wrote between two turns is masked.
+/// Places the rewards of turns at the last token of each turn, for ReturnBatch::rewards. A turn is
+/// a run of valid tokens: what a tool wrote between two turns is masked.
 ///
 ///     out(i, t) = G_ik  where turn k of row i ends at t,  exactly 0 elsewhere
 ///     G_ik = r_ik + gamma G_i,k+1                          gamma 0: r_ik alone

@@ -191,8 +191,7 @@ TEST_CASE("what GiGPO refuses", "[gigpo]") {
   CHECK(call(across, states, {}).find("of rollout 1 in groups 0 and 1") != std::string::npos);
   gdpo::Gigpo<> gigpo;
   gigpo.gamma = 2;
-  CHECK(call(episodes, states, gigpo) ==
-        "gdpo::gigpo: gamma: given 2; needed: 0 to 1");
+  CHECK(call(episodes, states, gigpo) == "gdpo::gigpo: gamma: given 2; needed: 0 to 1");
   gigpo.gamma = 1, gigpo.omega = HUGE_VAL;
   CHECK(call(episodes, states, gigpo).find("gdpo::gigpo: omega: given inf") == 0);
   gigpo.omega = 1, gigpo.step.scale.eps = -1;
