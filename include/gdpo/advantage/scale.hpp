@@ -37,6 +37,24 @@ GDPO_DATA_INLINE constexpr auto enumerators(Of) {
                     E{"batch_rms", Of::BatchRms}};
 }
 
+}  // namespace scale
+
+namespace detail {
+
+/// sum x^2 / dof: the sum of squares about the mean, and that of the mean.
+template <class Stat>
+GDPO_DEVICE auto about_zero(const Stat& m, index_t dof) {
+  using V = std::decay_t<decltype(m.m2)>;
+  const V squares =
+      m.m2 + math::mul(math::mul(m.mean, m.mean), math::constant<V>(static_cast<double>(m.n)));
+  return V(dof > 0 ? math::mul(squares, math::constant<V>(1.0 / static_cast<double>(dof)))
+                   : math::constant<V>(0.0));
+}
+
+}  // namespace detail
+
+namespace scale {
+
 /// The standard deviation: 1 / (sigma + eps), sigma being that of the values that `of` names:
 ///
 ///     sigma^2 = sum (x - mean)^2 / (n - ddof)
@@ -82,27 +100,16 @@ struct StdDev {
     } else if (!of_group()) {
       const Moments& m = of == Of::BatchCentered ? a.batch.centered : a.batch.raw;
       dof = m.n - ddof;
-      v = math::constant<V>(of == Of::BatchRms ? about_zero(m, dof) : variance(m, ddof));
+      v = math::constant<V>(of == Of::BatchRms ? detail::about_zero(m, dof) : variance(m, ddof));
     } else if (a.group.n != 1) {
       dof = a.group.n - ddof;
-      v = of == Of::GroupRms ? about_zero(a.group, dof) : variance(a.group, ddof);
+      v = of == Of::GroupRms ? detail::about_zero(a.group, dof) : variance(a.group, ddof);
       if (of == Of::GroupOthers) {
         const double n = static_cast<double>(a.group.n), ratio = n / (n - 1);
         v = math::mul(v, math::constant<V>(math::mul(ratio, ratio)));
       }
     }
     return multiplier(eps, eps_at, v, dof);
-  }
-
- private:
-  /// sum x^2 / dof: the sum of squares about the mean, and that of the mean.
-  template <class Stat>
-  static GDPO_DEVICE auto about_zero(const Stat& m, index_t dof) {
-    using V = std::decay_t<decltype(m.m2)>;
-    const V squares =
-        m.m2 + math::mul(math::mul(m.mean, m.mean), math::constant<V>(static_cast<double>(m.n)));
-    return V(dof > 0 ? math::mul(squares, math::constant<V>(1.0 / static_cast<double>(dof)))
-                     : math::constant<V>(0.0));
   }
 };
 

@@ -21,7 +21,8 @@ _SPREADS = {"group": "the group's std", "batch": "the std of the batch",
             "batch_rms": "the root mean square of the batch"}
 _OVER = {"batch": "the rows of the batch", "group": "the group", "tokens":
          "the valid tokens of the batch"}
-_SINGLES = {"zero": "gets 0", "exclude": "gets 0 and is not normalized", "raw": "keeps its reward", "nan": "gets NaN", "error": "is an error"}
+_SINGLES = {"zero": "gets 0", "exclude": "gets 0 and is not normalized", "raw":
+            "keeps its reward", "nan": "gets NaN", "error": "is an error"}
 _MISSING = {"skip": "counts for nothing in the statistics", "zero": "counts as 0",
             "propagate": "makes the advantages of its group NaN", "reject": "is an error"}
 
