@@ -133,10 +133,21 @@ class EstimatorSettings(TypedDict, total=False):
     penalty_reward: Optional[int]  # what carries the penalty
     renorm: Optional[str]  # the second normalization
     missing: Optional[str]  # missing and infinite rewards, unused rows
+    # bounds of a reward, or of the sum that is normalized
+    reward_clip: Optional[Tuple[float, float]]
+    clip: Optional[Tuple[float, float]]  # bounds of the advantages
+    divide_by: Optional[str]  # what happens to a mean of 0 or below
+    scale_divide_by: Optional[str]  # what happens to a mean of 0 or below
     prior_dof: Optional[float]  # how many degrees of freedom the batch's variance counts for
     scale_prior_dof: Optional[float]  # how many degrees of freedom the batch's variance counts for
     equal_groups: Optional[str]  # whether groups of equal values count
     scale_equal_groups: Optional[str]  # whether groups of equal values count
+    tau: Optional[float]  # the temperature, in units of the reward
+    baseline_tau: Optional[float]  # the temperature, in units of the reward
+    shift: Optional[float]  # added to the mean, in units of the reward
+    baseline_shift: Optional[float]  # added to the mean, in units of the reward
+    leave_one_out: Optional[bool]  # the mean of the others
+    baseline_leave_one_out: Optional[bool]  # the mean of the others
 
 
 class ContrastiveSettings(TypedDict, total=False):

@@ -284,12 +284,10 @@ mixture of experts
   => trl::grpo | trl::dapo | - | -
 defaults of RLOOConfig
   trainer=rloo
-  => rloo missing.row=exclude_unscored missing.infinite=nan_to_num penalty.coef=0.05 | trl::rloo | -
-     | -
+  => trl::rloo penalty.coef=0.05 | trl::rloo | - | -
 RLOO with options
   normalize_advantages=True beta=0.0 reward_clip_range=[-1,1] epsilon_high=0.3 reward_weights=[1,2]
-  => rloo missing.row=exclude_unscored missing.infinite=nan_to_num renorm=batch renorm.eps=0.0001 |
-     trl::rloo surrogate.high=0.3 | - | -
+  => trl::rloo_normalized reward_clip=-1,1 | trl::rloo surrogate.high=0.3 | - | -
 a slip
   epsilon_hi=0.28 loss_type=dapo_
   => trl::grpo | - | - | loss_type epsilon_hi

@@ -55,6 +55,7 @@ std::vector<Setting> library_settings(const std::string& line) {
 
 /// Values of a setting other than its own: every other word, or a number.
 Lines others(const Setting& setting) {
+  if (setting.name == "clip.lo") return {"-0.5"};  // 0 is within the bounds
   if (setting.kind == "number") return {"0.5"};
   if (setting.kind == "integer") return {std::to_string(std::stol(setting.value) + 1)};
   if (setting.kind == "true or false") return {setting.value == "true" ? "false" : "true"};

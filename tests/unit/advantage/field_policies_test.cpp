@@ -105,6 +105,11 @@ TEST_CASE("bounds of rewards come before every statistic, bounds of advantages l
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), 2, 2), gdpo::groups_of(2)};
   batch.penalty = gdpo::view(kl);
   check(gdpo::advantages(gdpo::seq, batch, each), {0.75L, -0.75L});
+  // A sum that was far outside does not make the others count as equal.
+  e.clip = {};
+  e.reward_clip = {-1, 1};
+  const std::vector<double> wide{1e20, 1, 0.25, 0.25};
+  check(gdpo::advantages(gdpo::view(wide.data(), 2, 2), gdpo::groups_of(2), e), {0.25L, -0.25L});
   // NaN stays NaN.
   gdpo::Grpo nan;
   nan.missing.entry = gdpo::MissingEntry::Propagate;

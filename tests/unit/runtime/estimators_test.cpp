@@ -157,6 +157,8 @@ const Line lines[] = {
      Flow, Keep, Singleton::Nan},
     {"slime::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Zero},
+    {"trinity::opmd_logavgexp", Baseline::LogMeanExp, Scale::None, 0, 1, Sum, Renorm::None, any,
+     Flow, Keep, Singleton::Raw},
     {"textbook::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip,
      Exclude, Singleton::Zero},
     {"textbook::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip,

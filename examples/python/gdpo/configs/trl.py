@@ -134,19 +134,14 @@ def _entropy(draft: Draft, options: Options) -> Dict[str, Any]:
 def _rloo(draft: Draft, options: Options) -> None:
     """RLOOTrainer, whose KL is in the reward and whose ratio is that of the row."""
     beta = float(options["beta"])
-    renorm = {"renorm": "batch", "renorm__eps": 1e-4} if options["normalize_advantages"] else {}
+    clip = options["reward_clip_range"]
     draft.fields["estimator"] = estimator_line(
-        "rloo", missing__row="exclude_unscored", missing__infinite="nan_to_num",
-        penalty__coef=beta or None, **renorm)
+        "trl::rloo_normalized" if options["normalize_advantages"] else "trl::rloo",
+        penalty__coef=beta or None, reward_clip=list(clip) if clip else None)
     if beta:
         draft.fields["kl"] = Kl("reward", "k1", beta)
         draft.arrays["penalty"] = ("of gdpo.advantages: the sum over each row's tokens of old_logp "
                                    "- ref_logp, in nats")
-    if options["reward_clip_range"]:
-        low, high = options["reward_clip_range"]
-        draft.yours["reward_clip_range"] = (
-            f"the weighted sum of a row's rewards is clamped to [{low}, {high}] before the KL: "
-            "give gdpo.advantages these sums")
     high = options["epsilon" if options["epsilon_high"] is None else "epsilon_high"]
     draft.set_loss("epsilon", "trl::rloo", None, {"low": options["epsilon"], "high": high})
     _counts(draft, "rows")
