@@ -247,7 +247,9 @@ def _(rewards, *arguments, **named):
     dtype = torch.float32 if narrow else torch.float64
     reward_count = rewards.shape[1] if rewards.dim() == 2 else 1
     fixed = len(names("report"))
-    numbers = fixed + reward_count * (len(names("report", 1)) - fixed)
+    each = len(names("report", 1)) - fixed
+    pair = len(names("report", 2)) - fixed - 2 * each
+    numbers = fixed + reward_count * each + reward_count * (reward_count - 1) // 2 * pair
     return (rewards.new_empty((rewards.shape[0],), dtype=dtype),
             rewards.new_empty((numbers,), dtype=torch.float64))
 
