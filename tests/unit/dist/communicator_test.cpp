@@ -164,13 +164,15 @@ TEST_CASE("ranks with different settings are told where they differ", "[dist]") 
           if (other) own.surrogate = gdpo::surrogate::Reinforce{};
           dist::agree_on(comm, own);
         }).find("on rank 2; needed: the same settings on all ranks") != std::string::npos);
-  CHECK(differ([&](const ThreadRank& comm, bool other) {
-          auto own = estimator;
-          if (other) own.weights = {1, 0.5};
-          dist::agree_on(comm, own);
-        })
-            .find("given ... weights={}, gates={}} on rank 0 and ... weights={1, 0.5}, gates={}} "
-                  "on rank 2") != std::string::npos);
+  CHECK(
+      differ([&](const ThreadRank& comm, bool other) {
+        auto own = estimator;
+        if (other) own.weights = {1, 0.5};
+        dist::agree_on(comm, own);
+      })
+          .find("given ... weights={}, gates={}, reward_clip={lo=-inf, hi=inf}, clip... on rank 0 "
+                "and ... weights={1, 0.5}, gates={}, reward_clip={lo=-inf, hi=inf}... on rank 2") !=
+      std::string::npos);
   // Another type of estimator, and another number of arguments.
   CHECK(differ([&](const ThreadRank& comm, bool other) {
           if (other) return dist::agree_on(comm, gdpo::Grpo{});
@@ -239,7 +241,8 @@ TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[d
     CHECK(description(x) == before);
     return fields;
   };
-  CHECK(every(e) == 17);
+  CHECK(every(e) == 21);
+  CHECK(every(gdpo::OutcomeAdvantage<gdpo::Gdpo>{}) == 34);
   CHECK(every(gdpo::gspo_loss) > 16);
   CHECK(every(gdpo::PidGains{}) == 16);
   CHECK(every(gdpo::TokenAdvantage<>{}) == 15);

@@ -216,7 +216,8 @@ TEST_CASE("what sets several settings at once", "[runtime]") {
   // Of one of several maps, which is chosen at run time.
   CHECK(names(runtime::shorthands(runtime::loss("vespo"))) ==
         "level.map level.bounds kl kl.input kl.output aggregate");
-  CHECK(names(runtime::shorthands(runtime::estimator("gdpo"))) == "renorm missing");
+  CHECK(names(runtime::shorthands(runtime::estimator("gdpo"))) ==
+        "renorm missing reward_clip clip");
   CHECK(find(runtime::shorthands(runtime::loss("dapo")), "aggregate").kind.find("token-mean | ") ==
         0);
 }
