@@ -36,6 +36,11 @@ struct Bounds {
 
 namespace detail {
 
+/// Throws unless lo < hi. It says what check_fields says, and is compiled once.
+inline void check_bounds(const char* function, const char* name, const Bounds& b) {
+  check_ends(function, FieldPath{nullptr, name}, b.lo, b.hi);
+}
+
 /// Whether the bounds do nothing. The comparison is written out, because is_inf hides its argument
 /// from the compiler, which could then not drop the clamp at compile time.
 GDPO_INLINE bool is_off(const Bounds& b) {

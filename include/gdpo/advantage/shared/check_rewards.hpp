@@ -20,7 +20,7 @@ void check_present(const char* function, const Batch& batch, Column Batch::*colu
 
 /// Throws unless the bounds of the advantages hold 0.
 inline void check_clip(const char* function, const Bounds& clip) {
-  check_fields(function, "clip", clip);
+  check_bounds(function, "clip", clip);
   if (clip.lo <= 0 && clip.hi >= 0) return;
   contract::fail(function, "clip.lo, clip.hi",
                  contract::text(clip.lo) + " and " + contract::text(clip.hi),
@@ -67,7 +67,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   }
   check_fields(function, "missing", e.missing);
   check_fields(function, "singleton", e.singleton);
-  check_fields(function, "reward_clip", e.reward_clip);
+  check_bounds(function, "reward_clip", e.reward_clip);
   check_clip(function, e.clip);
   check_finite("penalty.coef", e.penalty.coef);
   if (e.penalty.coef != 0) {
