@@ -58,7 +58,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             token_advantages: Optional[torch.Tensor] = None,
             weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
             entropy_weights: Optional[torch.Tensor] = None,
-            entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
+            entropies: Optional[torch.Tensor] = None, tags: Optional[torch.Tensor] = None,
+            truncated: Optional[torch.Tensor] = None,
             segments: Optional[torch.Tensor] = None, degenerate: Optional[torch.Tensor] = None,
             groups: Optional[torch.Tensor] = None,
             level_log_weights: Optional[torch.Tensor] = None,
@@ -101,7 +102,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropy_weights": entropy_weights,
-        "entropies": entropies, "truncated": truncated, "segments": segments,
+        "entropies": entropies, "tags": tags, "truncated": truncated, "segments": segments,
         "level_log_weights": level_log_weights, "teacher_logp": teacher_logp})
     check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate,
                                      "groups": groups})

@@ -360,5 +360,5 @@ def test_names():
     for name in gdpo.prepasses():
         words = name + " 0.5" if name == "top_entropy" else name
         gdpo.prepare([words], logp=OLD, old_logp=OLD, rollout_logp=ROLLOUT, entropies=-OLD,
-                     teacher_logp=ROLLOUT, truncated=torch.zeros(4), degenerate=torch.zeros(4),
-                     advantages=torch.ones(4))
+                     teacher_logp=ROLLOUT, tags=OLD, truncated=torch.zeros(4),
+                     degenerate=torch.zeros(4), advantages=torch.ones(4))
