@@ -215,7 +215,10 @@ struct WriteTerms {
   std::vector<Rule>& rules;
   Explanation& out;
 
-  void operator()(const ObservedTerm& term) const {
+  static void see(void* context, const ObservedTerm& term) {
+    static_cast<const WriteTerms*>(context)->write(term);
+  }
+  void write(const ObservedTerm& term) const {
     ExplainedColumn& column = out.columns[as_size(term.column)];
     const std::size_t k = as_size(term.member);
     const GroupStat& stat = term.args.group;
@@ -326,8 +329,8 @@ Explanation explain(const RewardBatch<T, Groups>& batch,
   if constexpr (has_eps_v<S>) plain.eps = 0, plain.eps_at = EpsAt::Std;
   std::vector<double> scratch(size);
   std::vector<Rule> rules(as_size(columns), Rule::Zero);
-  evaluation.observe(
-      group, WriteTerms<S>{estimator.scale, plain, reader.replaces_nan(), scratch, rules, e});
+  WriteTerms<S> terms{estimator.scale, plain, reader.replaces_nan(), scratch, rules, e};
+  evaluation.observe(group, {&terms, &WriteTerms<S>::see});
   e.equal = report.degenerate[as_size(group)] != 0;
 
   e.over = estimator.renorm.over;

@@ -49,14 +49,6 @@ struct RewardReport {
   double explained_squares = 0;  ///< The numerator of `explained`.
 };
 
-/// Two rewards over the batch, in rows that are used and have a finite value of both, each reward
-/// after the gates, about its mean over these rows of its group.
-struct RewardPair {
-  double products = 0,     ///< Sum of the products.
-      first_squares = 0,   ///< Sum of the squares of the reward of the lower number.
-      second_squares = 0;  ///< Sum of the squares of the other.
-};
-
 /// How `GroupReport::zero_std_rows` counts the rows whose reward sums have no spread.
 enum class ZeroStd {
   /// The fraction of rows in groups of one row or whose reward sums have std <= 1e-8.
@@ -149,8 +141,11 @@ struct GroupReport {
   index_t flat_rows = 0;  ///< The rows that zero_std_rows(ZeroStd::Groups) is the fraction of.
   /// Sum of Q_g over the groups of `RewardReport::explained`.
   double within_squares = 0;
-  /// (C (C - 1) / 2) the rewards in pairs: 0 and 1, 0 and 2, ..., 1 and 2, ...
-  std::vector<RewardPair> pairs;
+  /// (C (C - 1) / 2, 3) row-major: the rewards in pairs, 0 and 1, 0 and 2, ..., 1 and 2, ... In the
+  /// rows that are used and have a finite value of both, each reward after the gates and about its
+  /// mean over these rows of its group: the sum of the products, and those of the squares of the
+  /// first and of the second.
+  std::vector<double> pairs;
 
   /// The correlation of two rewards within groups, -1 to 1: of their differences from the means of
   /// the group, pooled over all groups. Two rewards that agree on which completion of a prompt is
@@ -461,11 +456,7 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
     reward.explained_squares += other.explained_squares;
   }
   r.pairs.resize((std::max)(a.pairs.size(), b.pairs.size()));
-  for (std::size_t p = 0; p < b.pairs.size(); ++p) {
-    r.pairs[p].products += b.pairs[p].products;
-    r.pairs[p].first_squares += b.pairs[p].first_squares;
-    r.pairs[p].second_squares += b.pairs[p].second_squares;
-  }
+  for (std::size_t p = 0; p < b.pairs.size(); ++p) r.pairs[p] += b.pairs[p];
   for (const auto& [name, member] : detail::report_sums) r.*member += b.*member;
   for (const detail::ReportCount& count : detail::report_counts) {
     index_t& value = r.*count.member;
@@ -509,13 +500,12 @@ GDPO_DATA_HOST_INLINE double GroupReport::correlation(index_t a, index_t b) cons
   if (a == b) return 1;
   const auto low = static_cast<std::size_t>((std::min)(a, b)),
              high = static_cast<std::size_t>((std::max)(a, b));
-  const std::size_t place = detail::pair_index(low, high, rewards.size());
+  const std::size_t place = 3 * detail::pair_index(low, high, rewards.size());
   if (place >= pairs.size()) return math::nan();
-  const RewardPair& p = pairs[place];
-  if (!(p.first_squares > 0 && p.second_squares > 0)) return math::nan();
+  const double* const pair = pairs.data() + place;
+  if (!(pair[1] > 0 && pair[2] > 0)) return math::nan();
   // Of the quotient: the product of the squares may overflow.
-  const double scale = p.second_squares * std::sqrt(p.first_squares / p.second_squares);
-  const double r = p.products / scale;
+  const double r = pair[0] / (pair[2] * std::sqrt(pair[1] / pair[2]));
   return (std::max)(-1.0, (std::min)(r, 1.0));
 }
 GDPO_DATA_HOST_INLINE index_t GroupReport::canceled_groups() const {

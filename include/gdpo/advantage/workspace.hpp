@@ -78,10 +78,7 @@ struct EstimatorScratch {
   std::vector<index_t> group_sizes;    // (G) of one column: the used values of each group
   std::vector<BatchStat> batch_stats;  // one for each column
   std::vector<double> partial_sums;    // sums of the blocks of the batch
-  std::vector<double> parts;           // of a report: rewards of the batch, or of a group
-  std::vector<unsigned char> whole_groups;  // of a report: (G) whether all rewards are finite
-  std::vector<double> factors;         // of a report: (G, C) weight times multiplier of a column
-  std::vector<double> explained;       // of a report: (C, G) what each of them explains
+  std::vector<double> report;          // of a report: (G, C) factors of columns, RewardTable
   CombinedValues combined;             // about row_sums
   UntilMoved<FirstStage> first_stage;  // whether finish() may use row_sums
 

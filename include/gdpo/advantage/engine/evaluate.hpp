@@ -3,11 +3,21 @@
 // statistics over the batch that some policies read.
 #include <gdpo/advantage/engine/first_error.hpp>
 #include <gdpo/advantage/engine/one_group.hpp>
+#include <gdpo/advantage/engine/reward_parts.hpp>
 #include <gdpo/advantage/shared/group_spreads.hpp>
 #include <gdpo/core/exec.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
+
+/// Makes room for the values of a column over the batch, and for what its groups add up to.
+GDPO_COLD inline void reserve_columns(EstimatorScratch& work, std::size_t rows,
+                                      std::size_t groups) {
+  work.raw.reserve((std::max)(rows, groups));
+  work.centered.reserve(rows);
+  work.group_squares.resize(groups);
+  work.group_sizes.resize(groups);
+}
 
 /// One call of advantages_into up to the combined values. It fills row_sums and row_state of the
 /// scratch.
@@ -48,18 +58,12 @@ class Evaluation {
     work.batch_stats.assign(as_size(call_.columns), BatchStat{});
     work.row_sums.resize(rows);
     work.row_weights.resize(rows);
-    if (reads_batch_.any || report) {
-      work.raw.reserve((std::max)(rows, as_size(units_.groups)));
-      work.centered.reserve(rows);
-    }
-    if (reads_batch_.scale) {
-      work.group_squares.resize(as_size(units_.groups));
-      work.group_sizes.resize(as_size(units_.groups));
-    }
+    if (reads_batch_.any || report) reserve_columns(work, rows, as_size(units_.groups));
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
-    if (report && !sums_first) work.factors.assign(as_size(units_.groups * call_.columns), 0.0);
     if (report)
-      report->degenerate.assign(as_size(units_.groups), 1);  // an empty group stays degenerate
+      prepare_report(
+          *report, work,
+          {units_.groups, call_.columns, batch.rewards.extent[1], batch.rewards.extent[0]});
   }
 
   template <class Exec>
@@ -83,15 +87,15 @@ class Evaluation {
     describe_values();
   }
 
-  /// Combines group g once more, by the general path: observe(ObservedTerm) for each of its terms.
-  template <class Observe>
-  void observe(index_t g, const Observe& observe) {
-    Worker(call_, call_.work.workers[0]).combine_group(g, observe);
+  /// Combines group g once more, by the general path, and shows each of its terms.
+  void observe(index_t g, TermObserver observer) {
+    Worker(call_, call_.work.workers[0], observer).combine_group(g);
   }
 
   const Reader& reader() const { return reader_; }
   const GroupUnits& units() const { return units_; }
   index_t workers() const { return workers_; }
+  index_t columns() const { return call_.columns; }
 
  private:
   void describe_values() {

@@ -20,9 +20,11 @@ struct ObservedTerm {
   const MemberArgs& args;  ///< The value and the statistics that the policies see.
   double baseline, centered, multiplier, term;
 };
-/// The observer of a call that nobody watches.
-struct Unobserved {
-  GDPO_INLINE void operator()(const ObservedTerm&) const {}
+/// Who sees these terms: calls see(context, term). It is no template parameter, so that the path is
+/// compiled once.
+struct TermObserver {
+  void* context = nullptr;
+  void (*see)(void* context, const ObservedTerm& term) = nullptr;
 };
 
 /// Computes the combined values of groups one by one, in the scratch memory of one worker. A column
@@ -39,7 +41,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
   static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
 
-  OneGroup(const Call& call, GroupScratch& scratch) : call_(call), work_(scratch) {}
+  OneGroup(const Call& call, GroupScratch& scratch, TermObserver observer = {})
+      : call_(call), work_(scratch), observer_(observer) {}
 
   /// Writes row_sums for the groups first .. last - 1, and row_state where a group takes the
   /// general path. The fast path leaves row_state as it was prepared, Counted, because all its rows
@@ -69,21 +72,20 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   ///     score_k = sum over the columns of w (x_k - baseline) multiplier
   ///
   /// where w is the weight of the column and the scale gives the multiplier. The columns are taken
-  /// in blocks of 8, and the terms of a block are added as a tree. observe(ObservedTerm) is called
-  /// for every member that has a value, column by column.
-  template <class Observe = Unobserved>
-  void combine_group(index_t g, const Observe& observe = {}) {
+  /// in blocks of 8, and the terms of a block are added as a tree. The observer sees the terms of
+  /// every member that has a value, column by column.
+  void combine_group(index_t g) {
     begin_group(g);
     if (members_ == 0) return;
     if constexpr (sums_first) {
-      add_terms(0, 1.0, work_.scores.data(), 1, observe);
+      add_terms(0, 1.0, work_.scores.data(), 1);
     } else {
       for (index_t first = 0; first < call_.columns; first += 8) {
         std::fill_n(work_.terms.data(), members_ * 8, 0.0);
         const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
         for (index_t j = 0; j < lanes; ++j) {
           add_terms(first + j, call_.work.reward_weights[as_size(first + j)],
-                    work_.terms.data() + j, 8, observe);
+                    work_.terms.data() + j, 8);
         }
         for (index_t k = 0; k < members_; ++k) {
           work_.scores[as_size(k)] += tree_of(work_.terms.data() + k * 8);
@@ -264,8 +266,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   /// Writes the term of each member k in column c, times `weight`, to terms[k * stride]. For a
   /// member whose value is missing nothing is written.
-  template <class Observe>
-  void add_terms(index_t c, double weight, double* terms, index_t stride, const Observe& observe) {
+  void add_terms(index_t c, double weight, double* terms, index_t stride) {
     double multiplier = 0, factor = 0;
     bool known = false;
     visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
@@ -276,17 +277,21 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       }
       known = true;
       if constexpr (!sums_first) {
-        if (call_.report) call_.work.factors[as_size(group_ * call_.columns + c)] = factor;
+        if (call_.report) call_.work.report[as_size(group_ * call_.columns + c)] = factor;
       }
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[as_size(k)] += math::abs(term);
-      observe(ObservedTerm{c, k, rule, args, base_.high + base_.low, above, multiplier, term});
+      if (observer_.see) {
+        observer_.see(observer_.context,
+                      {c, k, rule, args, base_.high + base_.low, above, multiplier, term});
+      }
     });
   }
 
   const Call& call_;
   GroupScratch& work_;
+  const TermObserver observer_;
   // The group at hand.
   index_t group_ = 0, members_ = 0;
   bool raw_in_group_ = false;

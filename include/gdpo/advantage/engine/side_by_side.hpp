@@ -227,15 +227,17 @@ class SideBySide {
     return true;
   }
 
-  /// Writes the factors of the pack to those of the report's scratch.
+  /// Writes the factors of the pack to the report's scratch.
   template <int W>
-  GDPO_NOINLINE void keep_factors(const Packed<W>& pack, index_t first) const {
+  void keep_factors(const Packed<W>& pack, index_t first) const {
     double factors[W];
     pack.factor.store(factors);
-    const index_t columns = (std::min)(index_t{lanes_}, call_.columns - first);
-    for (index_t p = 0; p < pack.groups; ++p) {
-      for (index_t j = 0; j < columns; ++j)
-        call_.work.factors[static_cast<std::size_t>((pack.g + p) * call_.columns + first + j)] =
+    write_factors(factors, pack.g, pack.groups, first);
+  }
+  GDPO_COLD void write_factors(const double* factors, index_t g, int groups, index_t first) const {
+    for (int p = 0; p < groups; ++p) {
+      for (index_t j = 0; j < lanes_ && first + j < call_.columns; ++j)
+        call_.work.report[static_cast<std::size_t>((g + p) * call_.columns + first + j)] =
             factors[p * lanes_ + j];
     }
   }

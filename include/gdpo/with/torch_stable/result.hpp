@@ -150,12 +150,11 @@ void for_each_number(R&& r, const F& f) {
   }
   for (const auto& [name, member] : gdpo::detail::report_sums) f("", name, r.*member);
   for (std::size_t a = 0, p = 0; a < rewards; ++a) {
-    for (std::size_t b = a + 1; b < rewards; ++b, ++p) {
+    for (std::size_t b = a + 1; b < rewards; ++b, p += 3) {
       const std::string name = "pairs." + std::to_string(a) + "." + std::to_string(b);
-      auto& pair = r.pairs[p];
-      f(name.c_str(), ".products", pair.products);
-      f(name.c_str(), ".first_squares", pair.first_squares);
-      f(name.c_str(), ".second_squares", pair.second_squares);
+      f(name.c_str(), ".products", r.pairs[p]);
+      f(name.c_str(), ".first_squares", r.pairs[p + 1]);
+      f(name.c_str(), ".second_squares", r.pairs[p + 2]);
       double correlation = r.correlation(static_cast<index_t>(a), static_cast<index_t>(b));
       f(name.c_str(), ".correlation", correlation);
     }
@@ -190,7 +189,7 @@ void read_numbers(const char* function, const char* name, const Tensor& tensor, 
 inline GroupReport report_of(std::int64_t rewards) {
   GroupReport report;
   report.rewards.resize(static_cast<std::size_t>(rewards));
-  report.pairs.resize(gdpo::detail::pair_count(report.rewards.size()));
+  report.pairs.resize(3 * gdpo::detail::pair_count(report.rewards.size()));
   return report;
 }
 /// The report whose numbers a tensor holds, with what follows from them.
