@@ -2,8 +2,9 @@
 // presets of trainers) tell completions apart? It reads a log of rollouts with several rewards (CSV
 // or JSON), computes the advantages of each estimator with the library, batch by batch, and counts
 // distinct values, ties inside groups and groups without any advantage. Results are a table, JSON,
-// or an HTML page. With --count it runs the counting experiment of the GDPO paper instead, and with
-// --surrogates it shows what each policy loss makes of the ratio.
+// or an HTML page. With --explain it prints one group's numbers stage by stage instead, with --count
+// it runs the counting experiment of the GDPO paper, and with --surrogates it shows what each policy
+// loss makes of the ratio.
 //
 // Read in this order: input/rollouts.hpp (the log), estimators.cpp (the calls of the library),
 // metrics.hpp (what is counted), comparison.hpp (one log, all estimators). The other files of
@@ -16,6 +17,8 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <set>
+#include <string>
 
 #include "comparison.hpp"
 #include "counting.hpp"
@@ -68,10 +71,15 @@ void explain(const resolution::Options& options) {
     }
   }
   if (text.empty()) {
+    const bool of_a_batch = options.explain.find(" of batch ") != std::string::npos;
+    std::set<std::string> names;
+    for (std::size_t g = 0; g < log.groups(); ++g)
+      names.insert(of_a_batch ? log.group_name(g) : log.group_names[g]);
     throw resolution::UserError(
         "--explain: there is no group " + resolution::in_quotes(options.explain) +
         "; the nearest are " +
-        resolution::list(resolution::nearest_first(log.group_names, options.explain)));
+        resolution::list(
+            resolution::nearest_first({names.begin(), names.end()}, options.explain)));
   }
   resolution::write_reports({}, text);
 }

@@ -56,6 +56,11 @@ expect(out "a = s m over the batch, whose mean is 0")
 expect_no_complaint()
 run(2 log.jsonl --group g --rewards r.a --explain y)
 expect(err "--explain: there is no group \"y\"; the nearest are \"x\"")
+set(vlm_batches ${DATA}/vlm_dapo_rollouts_k2.csv ${vlm} --batch run,step)
+run(0 ${vlm_batches} --explain "0 of batch 20251022_181457 / 1")
+expect(out "gdpo, batch 20251022_181457 / 1, group 0, rows by their number in the batch")
+run(2 ${vlm_batches} --explain "0 of batch 20251022_181457 / x")
+expect(err "; the nearest are \"0 of batch 20251022_181457 / 1\"")
 
 # Batches; files that are one log; gzip, whatever the name says.
 run(0 ${DATA}/vlm_dapo_rollouts.csv ${vlm} --batch run,step --json -)
