@@ -45,7 +45,7 @@ class DeviceArrays {
   template <class T>
   static void copy(gdpo::TokenView<T>& tokens, std::deque<OnDevice<T>>& arrays) {
     if (!tokens) return;
-    if (tokens.shape().repeats()) {  // one number a row
+    if (tokens.shape().repeats) {  // one number a row
       const gdpo::index_t rows = tokens.shape().extent[0];
       std::vector<T> numbers;
       for (gdpo::index_t i = 0; i < rows; ++i) numbers.push_back(tokens.at(i, 0, 0));

@@ -7,20 +7,19 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded). Rank 0: no array, or
-/// one number a row (Repeated), whose extents are (rows, 1).
+/// one number a row (Repeated), of which extent[0] is the number of rows.
 struct TokenShape {
   int rank = 0;
+  bool repeats = false;  // one number a row
   index_t extent[3] = {}, stride[3] = {};
 
   TokenShape() = default;
   /// One number a row, for each of its tokens.
   static TokenShape repeated(index_t rows, index_t stride) {
     TokenShape shape;
-    shape.extent[0] = rows, shape.extent[1] = 1, shape.stride[0] = stride;
+    shape.repeats = true, shape.extent[0] = rows, shape.stride[0] = stride;
     return shape;
   }
-  /// Whether each row has one number.
-  bool repeats() const { return rank == 0 && extent[1] == 1; }
   template <class T, int Rank>
   TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
     for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];

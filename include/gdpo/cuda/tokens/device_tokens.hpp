@@ -26,7 +26,7 @@ struct DeviceShape {
     index_t rows = 0;
     if (shape.rank == 1) {
       of_token = shape.stride[0];
-    } else if (shape.rank == 2 || shape.repeats()) {
+    } else if (shape.rank == 2 || shape.repeats) {
       of_row = shape.stride[0];
     } else if (shape.rank == 3) {
       of_row = shape.stride[1];

@@ -37,7 +37,7 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
       function, TokenShape{}, "advantages", b.offsets,
       [&](const auto& f) {
         for_each_return_array(b, [&](const char* name, const auto& array) {
-          if (!array.shape().repeats()) f(name, array);
+          if (!array.shape().repeats) f(name, array);
         });
         f("advantages", advantages);
       },
@@ -47,7 +47,7 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
   // Of arrays without elements too, which layout_of_shapes takes as absent.
   const auto check = [&](const char* name, const auto& array) {
     if (array.rank() > 0) check_shape_of(function, name, array.shape(), layout);
-    if (array.shape().repeats())
+    if (array.shape().repeats)
       contract::check_entries(function, name, array.shape().extent[0], layout.rows);
   };
   for_each_return_array(b, check);
