@@ -86,7 +86,7 @@ struct ReturnScale {
     return RunningMoments{}.update(state.moments, step);
   }
   /// What rewards are divided by: sqrt(var + eps), with the population variance of the returns so
-  /// far and the prior; 1 where that is 0.
+  /// far and the prior; 1 where that is 0, and before the first return if there is no prior.
   double scale(const ReturnScaleState& state) const {
     check("gdpo::update::ReturnScale::scale", state);
     // -1 and 1 have the mean 0 and the variance 1.
