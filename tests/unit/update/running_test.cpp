@@ -220,6 +220,21 @@ TEST_CASE("a state that was saved goes on with the same bits", "[update]") {
   CHECK(message_of([] {
           nlohmann::json::parse("{\"baseline\": [1], \"updates\": [0.5]}").get<EmaState>();
         }) == "gdpo::EmaState from JSON: updates: given 0.5; needed: a whole number");
+  // JSON has null for NaN and infinity.
+  nlohmann::json spoiled = measured(Vector{1, 2});
+  spoiled["m2"] = missing;
+  spoiled = nlohmann::json::parse(spoiled.dump());
+  CHECK(message_of([&] { spoiled.get<Moments>(); }) ==
+        "gdpo::Moments from JSON: m2: given null; needed: a number");
+  CHECK(message_of([] {
+          nlohmann::json::parse("{\"baseline\": [null], \"updates\": [1]}").get<EmaState>();
+        }) == "gdpo::EmaState from JSON: baseline: given null; needed: a number");
+  CHECK(message_of([] {
+          nlohmann::json::parse("{\"moments\": {\"n\": 0}, \"returns\": [\"1\"]}")
+              .get<ReturnScaleState>();
+        }) == "gdpo::ReturnScaleState from JSON: returns: given \"1\"; needed: a number");
+  CHECK(message_of([] { nlohmann::json::parse("[]").get<Moments>(); }) ==
+        "gdpo::Moments from JSON: n: given nothing; needed: what to_json() wrote");
   CHECK(message_of([] { nlohmann::json::parse("{}").get<ReturnScaleState>(); }) ==
         "gdpo::ReturnScaleState from JSON: moments: given nothing; needed: what to_json() wrote");
 }
