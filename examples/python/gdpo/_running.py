@@ -1,4 +1,5 @@
 """Rewards before the estimator: rules that shape them, and state over the steps of a run."""
+import math
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 import torch
@@ -73,11 +74,24 @@ def _cpu(function: str, name: str, array: Any) -> Optional[torch.Tensor]:
     return None if tensor is None else tensor.cpu()
 
 
-def _checked(function: str, state: Dict[str, Any], needed: Tuple[str, ...]) -> None:
-    missing = sorted(set(needed) - set(state))
+def _restored(function: str, state: Dict[str, Any], **shapes: int) -> list:
+    """The lists of a state, float64. shapes: how many numbers each has; -1: any."""
+    where = f"{function}.load_state_dict: state"
+    missing = sorted(set(shapes) - set(state))
     if missing:
-        raise ValueError(f"{function}.load_state_dict: state: given none of {', '.join(missing)}; "
-                         "needed: what state_dict has returned")
+        raise ValueError(f"{where}: given none of {', '.join(missing)}; needed: what state_dict "
+                         "has returned")
+    tensors = []
+    for name, size in shapes.items():
+        try:
+            tensor = torch.tensor(list(state[name]), dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            tensor = None
+        if tensor is None or tensor.dim() != 1 or (size >= 0 and len(tensor) != size):
+            raise ValueError(f"{where}[{name!r}]: given {state[name]!r}; needed: a list of "
+                             f"{size if size >= 0 else ''} numbers".replace("  ", " "))
+        tensors.append(tensor)
+    return tensors
 
 
 class _Normalizes:
@@ -152,8 +166,8 @@ class RunningMoments(_Normalizes):
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict has returned."""
-        _checked("gdpo.RunningMoments", state, ("moments",))
-        self._go_on(ops.running_moments, _row(state["moments"]), _row(_EMPTY))
+        moments, = _restored("gdpo.RunningMoments", state, moments=7)
+        self._go_on(ops.running_moments, moments[None], _row(_EMPTY))
 
     def __repr__(self) -> str:
         return f"gdpo.RunningMoments({self._line}): mean {self.mean:g}, {self.count} numbers"
@@ -179,6 +193,10 @@ class EmaBaseline:
     def __init__(self, name: str = "ema_baseline", **settings: float) -> None:
         self._line = line("gdpo.EmaBaseline", (name,), settings)
         self._state = torch.empty((0, 2), dtype=torch.float64)
+        self._check()
+
+    def _check(self) -> None:
+        """Checks the settings and the state: a step without rows."""
         self(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
 
     def __call__(self, rewards: Any, roles: Any, valid: Any = None) -> torch.Tensor:
@@ -205,13 +223,17 @@ class EmaBaseline:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict has returned."""
-        _checked("gdpo.EmaBaseline", state, ("baseline", "updates"))
-        if len(state["baseline"]) != len(state["updates"]):
-            raise ValueError("gdpo.EmaBaseline.load_state_dict: state: given "
-                             f"{len(state['baseline'])} baselines and {len(state['updates'])} "
-                             "counts; needed: one of each for every role")
-        self._state = torch.tensor([state["baseline"], state["updates"]],
-                                   dtype=torch.float64).T.contiguous()
+        baseline, updates = _restored("gdpo.EmaBaseline", state, baseline=-1, updates=-1)
+        if len(baseline) != len(updates):
+            raise ValueError(f"gdpo.EmaBaseline.load_state_dict: state: given {len(baseline)} "
+                             f"baselines and {len(updates)} counts; needed: one of each for every "
+                             "role")
+        before, self._state = self._state, torch.stack((baseline, updates), dim=1).contiguous()
+        try:
+            self._check()
+        except ValueError:
+            self._state = before
+            raise
 
     def __repr__(self) -> str:
         return f"gdpo.EmaBaseline({self._line}): {len(self._state)} roles"
@@ -264,9 +286,11 @@ class ReturnScale(_Normalizes):
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict has returned."""
-        _checked("gdpo.ReturnScale", state, ("moments", "returns"))
-        self._go_on(ops.return_scale, _row(state["moments"]), _row(_EMPTY))
-        self._returns = torch.tensor(state["returns"], dtype=torch.float64)
+        moments, returns = _restored("gdpo.ReturnScale", state, moments=7, returns=-1)
+        with our_errors():  # rewards that are missing leave the returns as they are
+            ops.observe_returns(self._line, returns, torch.full_like(returns, math.nan), None)
+        self._go_on(ops.return_scale, moments[None], _row(_EMPTY))
+        self._returns = returns
 
     def __repr__(self) -> str:
         return f"gdpo.ReturnScale({self._line}): divisor {self.divisor:g}"

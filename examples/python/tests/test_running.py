@@ -106,6 +106,33 @@ def test_a_saved_state_goes_on_with_the_same_bits(make, step):
         saved.load_state_dict({})
 
 
+@pytest.mark.parametrize("make, key, value, words", [
+    (gdpo.RunningMoments, "moments", [1.0], "a list of 7 numbers"),
+    (gdpo.RunningMoments, "moments", None, "given None; needed: a list of 7 numbers"),
+    (gdpo.RunningMoments, "moments", [2.5, 1, 0, 0, 0, 0, 0], "a count of 2.5"),
+    (gdpo.RunningMoments, "moments", [math.nan, 1, 0, 0, 0, 0, 0], "a count of nan"),
+    (gdpo.RunningMoments, "moments", [1e30, 1, 0, 0, 0, 0, 0], "a count of 1e.30"),
+    (gdpo.RunningMoments, "moments", [-1, 1, 0, 0, 0, 0, 0], "moments of -1 numbers"),
+    (gdpo.RunningMoments, "moments", [2, 2, 0, math.nan, 0, 0, 0], "moments of 2 numbers"),
+    (gdpo.RunningMoments, "moments", [0, 0, 3, 0, 0, 0, 0], "moments of 0 numbers"),
+    (gdpo.EmaBaseline, "baseline", [math.inf], r"state.baseline\[0\]: given inf"),
+    (gdpo.EmaBaseline, "baseline", [None], "a list of numbers"),
+    (gdpo.EmaBaseline, "updates", [-1], r"state.updates\[0\]: given -1"),
+    (gdpo.EmaBaseline, "updates", [0.5], "a count of 0.5"),
+    (gdpo.ReturnScale, "returns", [1.0, math.nan], r"state.returns\[1\]: given nan"),
+    (gdpo.ReturnScale, "returns", ["x"], "a list of numbers"),
+    (gdpo.ReturnScale, "moments", [2, 2, 0, 0, -1, 0, 0], "moments of 2 numbers")])
+def test_a_broken_state_is_refused_and_nothing_is_restored(make, key, value, words):
+    kept = make()
+    step = {gdpo.RunningMoments: lambda: kept.update([1.0, 3.0]),
+            gdpo.EmaBaseline: lambda: kept([4.0], [0]), gdpo.ReturnScale: lambda: kept([1.0, 2.0])}
+    step[make]()
+    before = kept.state_dict()
+    with pytest.raises(ValueError, match=words):
+        kept.load_state_dict({**before, key: value})
+    assert kept.state_dict() == before
+
+
 @pytest.mark.parametrize("make, mistake, words", [
     (gdpo.RunningMoments, dict(decay=0), "decay"), (gdpo.RunningMoments, dict(speed=1), "speed"),
     (gdpo.EmaBaseline, dict(decay=1), "decay"), (gdpo.EmaBaseline, dict(name="return_scale"),
