@@ -37,9 +37,10 @@ GDPO_BEGIN_NAMESPACE
 /// (TwoSum) for by_id, whose result therefore does not depend on the order of the rows. e^logp is
 /// that of math::exp_parts: one pattern for all builds with fma, a second for those without.
 ///
-/// **Data.** What the mask hides is not read. A NaN in a return reaches the tokens of its group at
-/// its position; a NaN in another array those at its position and at the later ones of its row. A
-/// row without a valid token gives zeros.
+/// **Data.** What the mask hides changes nothing. A NaN or an infinity in a return makes the
+/// advantages of its group at its place NaN or infinite; one in another array does so at its place
+/// and at those of the later tokens of its row. Other places and groups are as without it. A row
+/// without a valid token gives zeros.
 ///
 /// **Errors.** invalid_input, before anything is written: settings out of range, groups or shapes
 /// that do not fit, a missing array.
