@@ -1,6 +1,6 @@
 """Rewards before the estimator: rules that shape them, and state over the steps of a run."""
 import math
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -59,12 +59,22 @@ def _row(state: Sequence[float]) -> torch.Tensor:
     return torch.tensor([list(state)], dtype=torch.float64)
 
 
-def _of_all_ranks(step: torch.Tensor, group: Any) -> torch.Tensor:
-    """The moments of all ranks of a group of torch.distributed, merged in rank order."""
+def _of_all_ranks(measure: Callable[[], torch.Tensor], group: Any) -> torch.Tensor:
+    """The moments of all ranks of a group of torch.distributed, merged in rank order.
+
+    measure: gives those of this rank. What it refuses is raised on every rank, and none waits.
+    """
     if group is None:
-        return step
+        return measure()
+    try:
+        mine: Any = measure().tolist()[0]
+    except ValueError as error:
+        mine = str(error)
     parts: list = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(parts, step.tolist()[0], group=group)
+    torch.distributed.all_gather_object(parts, mine, group=group)
+    for rank, part in enumerate(parts):
+        if isinstance(part, str):
+            raise ValueError(f"{part} (on rank {rank} of {len(parts)})")
     with our_errors():
         return ops.merge_moments(torch.tensor(parts, dtype=torch.float64))
 
@@ -143,12 +153,13 @@ class RunningMoments(_Normalizes):
 
         values: (rows); NaN is missing. valid: (rows) 0: not used. group: a group of
         torch.distributed, over whose ranks the numbers are; every rank gets the same state. A step
-        with a number that is not finite changes nothing.
+        with a number that is not finite changes nothing. What one rank refuses is raised on all.
         """
-        function = "gdpo::RunningMoments"
-        with our_errors():
-            step = ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
-        self._go_on(ops.running_moments, self._moments, _of_all_ranks(step, group))
+        def measure() -> torch.Tensor:
+            function = "gdpo::RunningMoments"
+            with our_errors():
+                return ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
+        self._go_on(ops.running_moments, self._moments, _of_all_ranks(measure, group))
 
     @property
     def mean(self) -> float:
@@ -265,13 +276,19 @@ class ReturnScale(_Normalizes):
 
         rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where the
         episode ends with this reward. group: a group of torch.distributed, whose ranks have other
-        episodes; every rank gets the same scale.
+        episodes; every rank gets the same scale. What one rank refuses is raised on all, and
+        changes nothing.
         """
-        function = "gdpo::ReturnScale"
-        with our_errors():
-            returns, step = ops.observe_returns(self._line, self._returns, *(
-                _cpu(function, n, a) for n, a in (("rewards", rewards), ("ended", ended))))
-        self._go_on(ops.return_scale, self._moments, _of_all_ranks(step, group))
+        returns = self._returns
+
+        def observe() -> torch.Tensor:
+            nonlocal returns
+            with our_errors():
+                returns, step = ops.observe_returns(self._line, self._returns, *(
+                    _cpu("gdpo::ReturnScale", n, a) for n, a in (("rewards", rewards),
+                                                                 ("ended", ended))))
+            return step
+        self._go_on(ops.return_scale, self._moments, _of_all_ranks(observe, group))
         self._returns = returns
         return self.normalize(rewards)
 
