@@ -14,9 +14,9 @@ inline bool all_finite(const Moments& m) {
   return true;
 }
 /// Throws unless `m` may be the state of a run: empty, or the moments of finite numbers.
-inline void check_running(const char* function, const char* name, const Moments& m,
-                          const char* needed =
-                              "those of an earlier update, or empty ones before the first") {
+inline void check_running(
+    const char* function, const char* name, const Moments& m,
+    const char* needed = "those of an earlier update, or empty ones before the first") {
   const bool empty = m.n == 0 && m.weight == 0 && m.mean == 0 && m.mean_low == 0 && m.m2 == 0;
   if (empty || (m.n > 0 && all_finite(m) && m.weight > 0 && m.m2 >= 0 && m.min <= m.max)) return;
   using contract::text;

@@ -343,7 +343,8 @@ TEST_CASE("token baseline: constant weights give the mean of the returns at a po
   CHECK(padded<double>(gdpo::seq, d, gdpo::groups_of(2), {0.5}) == d.returns);
 }
 
-TEST_CASE("token baseline: a number that is not finite shows at its place in its group", "[value]") {
+TEST_CASE("token baseline: a number that is not finite shows at its place in its group",
+          "[value]") {
   using gdpo::math::infinity;
   const double nan = std::nan("");
   // Two groups of two rows of three tokens; rows 0 and 1 are certain at their first token.
@@ -369,7 +370,7 @@ TEST_CASE("token baseline: a number that is not finite shows at its place in its
     };
     judge(gdpo::groups_of(2)), judge(gdpo::by_id(good.ids));
   };
-  for (const std::size_t k : {0, 1, 5, 7}) {
+  for (const std::size_t k : {0U, 1U, 5U, 7U}) {
     for (const double value : {nan, infinity, -infinity}) {
       check(&Data::returns, k, value, false);
       check(&Data::squares, k, value, true);

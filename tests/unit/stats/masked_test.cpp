@@ -289,8 +289,8 @@ TEST_CASE("values are whitened by moments from elsewhere", "[masked]") {
     CHECK(difference(out, whiten(d, settings)) == "");
     gdpo::Moments other;  // of 3 and 5, twice
     other.n = 4, other.weight = 4, other.mean = 4, other.m2 = 4, other.min = 3, other.max = 5;
-    gdpo::whiten_into(values_of(d), mask_of(d), token_weighted_batch(0, 0, gdpo::EpsAt::None), other,
-                      to);
+    gdpo::whiten_into(values_of(d), mask_of(d), token_weighted_batch(0, 0, gdpo::EpsAt::None),
+                      other, to);
     for (std::size_t k = 0; k < out.size(); ++k)
       CHECK(out[k] == (d.mask[k] != 0 ? d.values[k] - 4 : 0));
     CHECK(message_of([&] {

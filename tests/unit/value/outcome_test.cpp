@@ -246,13 +246,14 @@ TEST_CASE("outcomes: missing and infinite rewards reach the tokens of their grou
       const Vector of_rows = gdpo::advantages(gdpo::seq, rewards, gdpo::DrGrpo{});
       for (std::size_t k = 0; k < 12; ++k) {
         const std::size_t last = k < 3 ? 2 : k < 6 ? 5 : 6;  // of the row; behind it masked ones
-        const double steps = placement == Placement::LastStep || rows.mask[k] == 0
-                                 ? 1
-                                 : double(std::count(rows.mask.begin() + std::ptrdiff_t(k),
-                                                     rows.mask.begin() + std::ptrdiff_t(last) + 1,
-                                                     1));
+        const double steps =
+            placement == Placement::LastStep || rows.mask[k] == 0
+                ? 1
+                : double(std::count(rows.mask.begin() + std::ptrdiff_t(k),
+                                    rows.mask.begin() + std::ptrdiff_t(last) + 1, 1));
         const double wanted = rows.mask[k] ? of_rows[k / 3] * steps : 0;
-        CHECK((rows.advantages[k] == wanted || (std::isnan(wanted) && std::isnan(rows.advantages[k]))));
+        CHECK((rows.advantages[k] == wanted ||
+               (std::isnan(wanted) && std::isnan(rows.advantages[k]))));
       }
       CHECK((rows.advantages[6] == 0.5 * 1));  // the other group
       // A row whose tokens are all masked gives zeros, whatever its reward is.
@@ -273,10 +274,9 @@ TEST_CASE("outcomes: missing and infinite rewards reach the tokens of their grou
       const gdpo::RewardBatch on_device{gdpo::view(scores.data(), 4), gdpo::groups_of(2)};
       const std::size_t bytes = gdpo::cuda::scratch_bytes(e, on_device, b);
       OnDevice<unsigned char> memory(std::vector<unsigned char>(bytes, 0));
-      gdpo::advantages_and_returns_into(test_device(1), on_device, b, e,
-                                        gdpo::view(advantages.data(), 4, 3),
-                                        gdpo::view(returns.data(), 4, 3),
-                                        gdpo::cuda::Scratch{memory.data(), bytes});
+      gdpo::advantages_and_returns_into(
+          test_device(1), on_device, b, e, gdpo::view(advantages.data(), 4, 3),
+          gdpo::view(returns.data(), 4, 3), gdpo::cuda::Scratch{memory.data(), bytes});
       for (std::size_t k = 0; k < 12; ++k) {
         const double a = advantages.host()[k], h = rows.advantages[k];
         CHECK((a == h || (std::isnan(a) && std::isnan(h))));

@@ -9,9 +9,10 @@ namespace torch_stable {
 
 namespace detail {
 
-/// A count that a tensor holds as a double. One below 0 is left to who knows what counts.
+/// A count that a tensor holds as a double, which not every whole number above 2^53 is. One below 0
+/// is left to who knows what counts.
 inline index_t count_in(const Call& call, const char* name, double x) {
-  constexpr double most = 9007199254740992;  // 2^53: from here on not every whole number is a double
+  constexpr double most = 9007199254740992;  // 2^53
   if (!(x >= -most && x <= most) || static_cast<double>(static_cast<index_t>(x)) != x)
     call.fail(name, contract::Text("a count of ") + contract::text(x), "a whole number");
   return static_cast<index_t>(x);
