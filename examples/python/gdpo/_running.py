@@ -168,7 +168,7 @@ class RunningMoments(_Normalizes):
 
     @property
     def divisor(self) -> float:
-        """What rewards are divided by: std + eps; 1 before the first number, and where that is 0."""
+        """What rewards are divided by: std + eps; 1 before the first number and where that is 0."""
         return self._rule[1]
 
     def state_dict(self) -> Dict[str, Any]:
@@ -274,8 +274,8 @@ class ReturnScale(_Normalizes):
     def __call__(self, rewards: Any, ended: Any = None, group: Any = None) -> Any:
         """Takes a step of the episodes of this rank in, and returns its rewards divided.
 
-        rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where the
-        episode ends with this reward. group: a group of torch.distributed, whose ranks have other
+        rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where
+        the episode ends with this reward. group: a group of torch.distributed, whose ranks have other
         episodes; every rank gets the same scale. What one rank refuses is raised on all, and
         changes nothing.
         """

@@ -34,10 +34,11 @@ namespace update {
 ///
 ///     std::vector<double> baselines(rows);
 ///     ema.baselines_into(state, rewards, agents, gdpo::view(baselines));
-///     batch.baseline = gdpo::view(baselines);            // gdpo::prime_rl::rae, baseline::External
+///     batch.baseline = gdpo::view(baselines);  // gdpo::prime_rl::rae, baseline::External
 ///
-/// Over ranks, gather the rows (dist::gather_rows, with keys for an order of your own) and let every
-/// rank take all of them: the average depends on the order, and so every rank gets the same bits.
+/// Over ranks, gather the rows (dist::gather_rows, with keys for an order of your own) and let
+/// every rank take all of them: the average depends on the order, and so every rank gets the same
+/// bits.
 struct EmaBaseline {
   double decay = 0.95;  ///< How much the average keeps; at least 0 and below 1.
   double start = 0;     ///< The baseline before the first reward, in units of the reward.

@@ -98,8 +98,8 @@ struct RunningMoments {
     return math::sqrt(detail::spread_of(state, ddof, 0).variance);
   }
   /// The rule that normalizes rewards by the numbers so far: (r - mean) / (std + eps), within
-  /// +-bound. Before the first step it leaves rewards as they are but for the bound; where std + eps
-  /// is 0 it only subtracts.
+  /// +-bound. Before the first step it leaves rewards as they are but for the bound; where std +
+  /// eps is 0 it only subtracts.
   shaping::Standardize rule(const Moments& state) const {
     const double divisor = std(state) + eps;
     return {state.mean, state.n > 0 && divisor > 0 ? divisor : 1.0, bound};

@@ -70,7 +70,7 @@ struct Mixture {
 
 /// The advantage of a token from the log of a mixture of its sampler and a teacher.
 ///
-///     A_t = rewards_t - coef value_t        value of penalty::Mixture; coef is penalty.coef, here 1
+///     A_t = rewards_t - coef value_t      value of penalty::Mixture; coef is penalty.coef, here 1
 ///
 /// Bind the teacher's log-probs as ReturnBatch::ref_logp and the sampler's as ReturnBatch::logp.
 inline constexpr TokenAdvantage<returns::RewardToGo, penalty::Mixture> mixture_advantage{{0},

@@ -7,9 +7,8 @@ GDPO_BEGIN_NAMESPACE
 /// Computes the advantages of all tokens of a batch: returns minus the optimal token baseline.
 ///
 ///     // 1. The rewards to go of all tokens.
-///     gdpo::advantages_and_returns_into(gdpo::simd, rewards,
-///                                       gdpo::TokenAdvantage<gdpo::returns::RewardToGo>{}, returns,
-///                                       {}, memory);
+///     const gdpo::TokenAdvantage<gdpo::returns::RewardToGo> to_go;
+///     gdpo::advantages_and_returns_into(gdpo::simd, rewards, to_go, returns, {}, memory);
 ///     // 2. Less their baseline.
 ///     gdpo::TokenBaselineBatch<float> batch;
 ///     batch.returns = gdpo::view(returns, rows, width);
@@ -31,9 +30,9 @@ GDPO_BEGIN_NAMESPACE
 /// the returns itself, with the same strides and elements of type S. Other overlaps are not
 /// allowed.
 ///
-/// **Arithmetic.** Everything is computed in double and rounded once to S. The W of a row are summed
-/// from its first token on. The two sums of a position run over the rows of the group in the order
-/// of the grouping: one addition after the other for groups of consecutive rows, compensated
+/// **Arithmetic.** Everything is computed in double and rounded once to S. The W of a row are
+/// summed from its first token on. The two sums of a position run over the rows of the group in the
+/// order of the grouping: one addition after the other for groups of consecutive rows, compensated
 /// (TwoSum) for by_id, whose result therefore does not depend on the order of the rows. e^logp is
 /// that of math::exp_parts: one pattern for all builds with fma, a second for those without.
 ///

@@ -66,10 +66,10 @@ void place_turns(const char* function, const View<A, 2>& rewards, double gamma, 
 ///
 /// Shapes: turn_rewards (B, K), where K is at least the number of turns of each row and what is
 /// behind the last turn is not read; mask (B, T) of any arithmetic type, where every number but 0,
-/// also NaN, marks a valid token; out (B, T) of float, double or a 16-bit float. Strides are any. It
-/// is computed in double and rounded once, to a 16-bit float by way of float. A NaN or an infinity
-/// shows at its turn, and with gamma above 0 at the turns before it. A row without a valid token
-/// gives zeros.
+/// also NaN, marks a valid token; out (B, T) of float, double or a 16-bit float. Strides are any.
+/// It is computed in double and rounded once, to a 16-bit float by way of float. A NaN or an
+/// infinity shows at its turn, and with gamma above 0 at the turns before it. A row without a valid
+/// token gives zeros.
 ///
 /// Rewards of turns may be discounted by tokens or by turns:
 ///
@@ -96,8 +96,8 @@ void place_turns_into(View<A, 2> turn_rewards, View<M, 2> mask, View<R, 2> out, 
         {out.data + i * out.stride[0], {out.extent[1]}, {out.stride[1]}}};
   });
 }
-/// The same for packed rows: mask and out (tokens), offsets (B + 1), from 0 to the number of tokens.
-/// A turn ends with its row.
+/// The same for packed rows: mask and out (tokens), offsets (B + 1), from 0 to the number of
+/// tokens. A turn ends with its row.
 template <class A, class M, class R>
 void place_turns_into(View<A, 2> turn_rewards, View<M, 1> mask, const IndexColumn& offsets,
                       View<R, 1> out, double gamma = 0) {

@@ -79,8 +79,9 @@ inline void to_json(nlohmann::json& json, const Moments& m) {
   if (m.n == 0) return;
   detail::for_each_number(m, [&](const char* name, double x) { json[name] = x; });
 }
-/// Reads moments. Errors: `invalid_input` for a missing member, a count that is no whole number, and
-/// another value that is no number. Whether they are those of a run, the first use of them checks.
+/// Reads moments. Errors: `invalid_input` for a missing member, a count that is no whole number,
+/// and another value that is no number. Whether they are those of a run, the first use of them
+/// checks.
 inline void from_json(const nlohmann::json& json, Moments& out) {
   constexpr const char* function = detail::moments_from_json;
   Moments m;
@@ -124,8 +125,8 @@ inline void to_json(nlohmann::json& json, const SetPoint& s) {
 }
 
 /// Reads a set-point. Errors: `invalid_input` for a missing member, an unknown bound, a count that
-/// is no whole number, and another value that is no number; nlohmann-json throws its own for a bound
-/// that is no word.
+/// is no whole number, and another value that is no number; nlohmann-json throws its own for a
+/// bound that is no word.
 inline void from_json(const nlohmann::json& json, SetPoint& out) {
   SetPoint s;
   std::string bound;

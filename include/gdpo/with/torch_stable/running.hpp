@@ -137,9 +137,9 @@ inline Tensor merge_moments(const Tensor& parts) {
 inline constexpr const char* running_moments_schema =
     "running_moments(str line, Tensor state, Tensor step) -> Tensor";
 /// A step of update::RunningMoments. `line`: "running_moments" with settings, as in
-/// runtime::configured_running. `state`, `step`: (1, 7) float64, moments so far and of the step over
-/// all ranks. Returns (1, 10): the next moments, and mean, divisor and bound of the rule. Errors:
-/// those of update::RunningMoments, and `invalid_input` for tensors that do not fit.
+/// runtime::configured_running. `state`, `step`: (1, 7) float64, moments so far and of the step
+/// over all ranks. Returns (1, 10): the next moments, and mean, divisor and bound of the rule.
+/// Errors: those of update::RunningMoments, and `invalid_input` for tensors that do not fit.
 inline Tensor running_moments(const std::string& line, const Tensor& state, const Tensor& step) {
   constexpr const char* function = "gdpo::RunningMoments";
   const auto running = detail::running_as<update::RunningMoments>(function, line);
@@ -154,8 +154,8 @@ inline constexpr const char* ema_baseline_schema =
     "(Tensor, Tensor)";
 /// A step of update::EmaBaseline. `line`: "ema_baseline" or another such name, with settings.
 /// `state`: (roles, 2) float64, baseline and number of rewards of each role so far. `rewards`,
-/// `roles`, `valid`: (rows). Returns the next state, and the baselines (rows) float64. Errors: those
-/// of update::EmaBaseline, and `invalid_input` for tensors that do not fit.
+/// `roles`, `valid`: (rows). Returns the next state, and the baselines (rows) float64. Errors:
+/// those of update::EmaBaseline, and `invalid_input` for tensors that do not fit.
 inline std::tuple<Tensor, Tensor> ema_baseline(const std::string& line, const Tensor& state,
                                                const Tensor& rewards, const Tensor& roles,
                                                const Array& valid) {
@@ -183,9 +183,9 @@ inline std::tuple<Tensor, Tensor> ema_baseline(const std::string& line, const Te
 inline constexpr const char* observe_returns_schema =
     "observe_returns(str line, Tensor returns, Tensor rewards, Tensor? ended=None) -> (Tensor, "
     "Tensor)";
-/// The first half of a step of update::ReturnScale. `line`: "return_scale" with settings. `returns`:
-/// (episodes) float64, or without elements before the first step. `rewards`, `ended`: (episodes).
-/// Returns the next returns, and the moments of this step, (1, 7). Errors: those of
+/// The first half of a step of update::ReturnScale. `line`: "return_scale" with settings.
+/// `returns`: (episodes) float64, or without elements before the first step. `rewards`, `ended`:
+/// (episodes). Returns the next returns, and the moments of this step, (1, 7). Errors: those of
 /// update::ReturnScale, and `invalid_input` for tensors that do not fit.
 inline std::tuple<Tensor, Tensor> observe_returns(const std::string& line, const Tensor& returns,
                                                   const Tensor& rewards, const Array& ended) {
