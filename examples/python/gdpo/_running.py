@@ -275,8 +275,8 @@ class ReturnScale(_Normalizes):
         """Takes a step of the episodes of this rank in, and returns its rewards divided.
 
         rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where
-        the episode ends with this reward. group: a group of torch.distributed, whose ranks have other
-        episodes; every rank gets the same scale. What one rank refuses is raised on all, and
+        the episode ends with this reward. group: a group of torch.distributed, whose ranks have
+        other episodes; every rank gets the same scale. What one rank refuses is raised on all, and
         changes nothing.
         """
         returns = self._returns
