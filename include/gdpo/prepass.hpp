@@ -98,8 +98,8 @@
 /// **Read on.** prepass/pair.hpp, estimator.hpp and statistic.hpp: the axes of a correction.
 /// drop_rows.hpp, top_entropy.hpp, importance.hpp, gate.hpp, mean_one.hpp, chain.hpp,
 /// second_moment.hpp, covariance.hpp, entropy_clip.hpp, future_kl.hpp, teacher_ratio.hpp and
-/// teacher_prefix.hpp: settings. gate_report.hpp: the numbers that trainers log of a gate or a weight, and their keys.
-/// args.hpp: a pre-pass of your own.
+/// teacher_prefix.hpp: settings. gate_report.hpp: the numbers that trainers log of a gate or a
+/// weight, and their keys. args.hpp: a pre-pass of your own.
 /// presets/trl.hpp, ms_swift.hpp, ...: rollout corrections of the trainers.
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/covariance.hpp>

@@ -1,5 +1,6 @@
 """Rewards before the estimator: rules that shape them, and state over the steps of a run."""
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+import math
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -58,12 +59,22 @@ def _row(state: Sequence[float]) -> torch.Tensor:
     return torch.tensor([list(state)], dtype=torch.float64)
 
 
-def _of_all_ranks(step: torch.Tensor, group: Any) -> torch.Tensor:
-    """The moments of all ranks of a group of torch.distributed, merged in rank order."""
+def _of_all_ranks(measure: Callable[[], torch.Tensor], group: Any) -> torch.Tensor:
+    """The moments of all ranks of a group of torch.distributed, merged in rank order.
+
+    measure: gives those of this rank. What it refuses is raised on every rank, and none waits.
+    """
     if group is None:
-        return step
+        return measure()
+    try:
+        mine: Any = measure().tolist()[0]
+    except ValueError as error:
+        mine = str(error)
     parts: list = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(parts, step.tolist()[0], group=group)
+    torch.distributed.all_gather_object(parts, mine, group=group)
+    for rank, part in enumerate(parts):
+        if isinstance(part, str):
+            raise ValueError(f"{part} (on rank {rank} of {len(parts)})")
     with our_errors():
         return ops.merge_moments(torch.tensor(parts, dtype=torch.float64))
 
@@ -73,11 +84,24 @@ def _cpu(function: str, name: str, array: Any) -> Optional[torch.Tensor]:
     return None if tensor is None else tensor.cpu()
 
 
-def _checked(function: str, state: Dict[str, Any], needed: Tuple[str, ...]) -> None:
-    missing = sorted(set(needed) - set(state))
+def _restored(function: str, state: Dict[str, Any], **shapes: int) -> list:
+    """The lists of a state, float64. shapes: how many numbers each has; -1: any."""
+    where = f"{function}.load_state_dict: state"
+    missing = sorted(set(shapes) - set(state))
     if missing:
-        raise ValueError(f"{function}.load_state_dict: state: given none of {', '.join(missing)}; "
-                         "needed: what state_dict has returned")
+        raise ValueError(f"{where}: given none of {', '.join(missing)}; needed: what state_dict "
+                         "has returned")
+    tensors = []
+    for name, size in shapes.items():
+        try:
+            tensor = torch.tensor(list(state[name]), dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            tensor = None
+        if tensor is None or tensor.dim() != 1 or (size >= 0 and len(tensor) != size):
+            raise ValueError(f"{where}[{name!r}]: given {state[name]!r}; needed: a list of "
+                             f"{size if size >= 0 else ''} numbers".replace("  ", " "))
+        tensors.append(tensor)
+    return tensors
 
 
 class _Normalizes:
@@ -129,12 +153,13 @@ class RunningMoments(_Normalizes):
 
         values: (rows); NaN is missing. valid: (rows) 0: not used. group: a group of
         torch.distributed, over whose ranks the numbers are; every rank gets the same state. A step
-        with a number that is not finite changes nothing.
+        with a number that is not finite changes nothing. What one rank refuses is raised on all.
         """
-        function = "gdpo::RunningMoments"
-        with our_errors():
-            step = ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
-        self._go_on(ops.running_moments, self._moments, _of_all_ranks(step, group))
+        def measure() -> torch.Tensor:
+            function = "gdpo::RunningMoments"
+            with our_errors():
+                return ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
+        self._go_on(ops.running_moments, self._moments, _of_all_ranks(measure, group))
 
     @property
     def mean(self) -> float:
@@ -143,7 +168,7 @@ class RunningMoments(_Normalizes):
 
     @property
     def divisor(self) -> float:
-        """What rewards are divided by: std + eps; 1 before the first number, and where that is 0."""
+        """What rewards are divided by: std + eps; 1 before the first number and where that is 0."""
         return self._rule[1]
 
     def state_dict(self) -> Dict[str, Any]:
@@ -152,8 +177,8 @@ class RunningMoments(_Normalizes):
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict has returned."""
-        _checked("gdpo.RunningMoments", state, ("moments",))
-        self._go_on(ops.running_moments, _row(state["moments"]), _row(_EMPTY))
+        moments, = _restored("gdpo.RunningMoments", state, moments=7)
+        self._go_on(ops.running_moments, moments[None], _row(_EMPTY))
 
     def __repr__(self) -> str:
         return f"gdpo.RunningMoments({self._line}): mean {self.mean:g}, {self.count} numbers"
@@ -179,6 +204,10 @@ class EmaBaseline:
     def __init__(self, name: str = "ema_baseline", **settings: float) -> None:
         self._line = line("gdpo.EmaBaseline", (name,), settings)
         self._state = torch.empty((0, 2), dtype=torch.float64)
+        self._check()
+
+    def _check(self) -> None:
+        """Checks the settings and the state: a step without rows."""
         self(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
 
     def __call__(self, rewards: Any, roles: Any, valid: Any = None) -> torch.Tensor:
@@ -205,13 +234,17 @@ class EmaBaseline:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict has returned."""
-        _checked("gdpo.EmaBaseline", state, ("baseline", "updates"))
-        if len(state["baseline"]) != len(state["updates"]):
-            raise ValueError("gdpo.EmaBaseline.load_state_dict: state: given "
-                             f"{len(state['baseline'])} baselines and {len(state['updates'])} "
-                             "counts; needed: one of each for every role")
-        self._state = torch.tensor([state["baseline"], state["updates"]],
-                                   dtype=torch.float64).T.contiguous()
+        baseline, updates = _restored("gdpo.EmaBaseline", state, baseline=-1, updates=-1)
+        if len(baseline) != len(updates):
+            raise ValueError(f"gdpo.EmaBaseline.load_state_dict: state: given {len(baseline)} "
+                             f"baselines and {len(updates)} counts; needed: one of each for every "
+                             "role")
+        before, self._state = self._state, torch.stack((baseline, updates), dim=1).contiguous()
+        try:
+            self._check()
+        except ValueError:
+            self._state = before
+            raise
 
     def __repr__(self) -> str:
         return f"gdpo.EmaBaseline({self._line}): {len(self._state)} roles"
@@ -241,15 +274,21 @@ class ReturnScale(_Normalizes):
     def __call__(self, rewards: Any, ended: Any = None, group: Any = None) -> Any:
         """Takes a step of the episodes of this rank in, and returns its rewards divided.
 
-        rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where the
-        episode ends with this reward. group: a group of torch.distributed, whose ranks have other
-        episodes; every rank gets the same scale.
+        rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where
+        the episode ends with this reward. group: a group of torch.distributed, whose ranks have
+        other episodes; every rank gets the same scale. What one rank refuses is raised on all, and
+        changes nothing.
         """
-        function = "gdpo::ReturnScale"
-        with our_errors():
-            returns, step = ops.observe_returns(self._line, self._returns, *(
-                _cpu(function, n, a) for n, a in (("rewards", rewards), ("ended", ended))))
-        self._go_on(ops.return_scale, self._moments, _of_all_ranks(step, group))
+        returns = self._returns
+
+        def observe() -> torch.Tensor:
+            nonlocal returns
+            with our_errors():
+                returns, step = ops.observe_returns(self._line, self._returns, *(
+                    _cpu("gdpo::ReturnScale", n, a) for n, a in (("rewards", rewards),
+                                                                 ("ended", ended))))
+            return step
+        self._go_on(ops.return_scale, self._moments, _of_all_ranks(observe, group))
         self._returns = returns
         return self.normalize(rewards)
 
@@ -264,9 +303,11 @@ class ReturnScale(_Normalizes):
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from what state_dict has returned."""
-        _checked("gdpo.ReturnScale", state, ("moments", "returns"))
-        self._go_on(ops.return_scale, _row(state["moments"]), _row(_EMPTY))
-        self._returns = torch.tensor(state["returns"], dtype=torch.float64)
+        moments, returns = _restored("gdpo.ReturnScale", state, moments=7, returns=-1)
+        with our_errors():  # rewards that are missing leave the returns as they are
+            ops.observe_returns(self._line, returns, torch.full_like(returns, math.nan), None)
+        self._go_on(ops.return_scale, moments[None], _row(_EMPTY))
+        self._returns = returns
 
     def __repr__(self) -> str:
         return f"gdpo.ReturnScale({self._line}): divisor {self.divisor:g}"

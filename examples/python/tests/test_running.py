@@ -106,6 +106,33 @@ def test_a_saved_state_goes_on_with_the_same_bits(make, step):
         saved.load_state_dict({})
 
 
+@pytest.mark.parametrize("make, key, value, words", [
+    (gdpo.RunningMoments, "moments", [1.0], "a list of 7 numbers"),
+    (gdpo.RunningMoments, "moments", None, "given None; needed: a list of 7 numbers"),
+    (gdpo.RunningMoments, "moments", [2.5, 1, 0, 0, 0, 0, 0], "a count of 2.5"),
+    (gdpo.RunningMoments, "moments", [math.nan, 1, 0, 0, 0, 0, 0], "a count of nan"),
+    (gdpo.RunningMoments, "moments", [1e30, 1, 0, 0, 0, 0, 0], "a count of 1e.30"),
+    (gdpo.RunningMoments, "moments", [-1, 1, 0, 0, 0, 0, 0], "moments of -1 numbers"),
+    (gdpo.RunningMoments, "moments", [2, 2, 0, math.nan, 0, 0, 0], "moments of 2 numbers"),
+    (gdpo.RunningMoments, "moments", [0, 0, 3, 0, 0, 0, 0], "moments of 0 numbers"),
+    (gdpo.EmaBaseline, "baseline", [math.inf], r"state.baseline\[0\]: given inf"),
+    (gdpo.EmaBaseline, "baseline", [None], "a list of numbers"),
+    (gdpo.EmaBaseline, "updates", [-1], r"state.updates\[0\]: given -1"),
+    (gdpo.EmaBaseline, "updates", [0.5], "a count of 0.5"),
+    (gdpo.ReturnScale, "returns", [1.0, math.nan], r"state.returns\[1\]: given nan"),
+    (gdpo.ReturnScale, "returns", ["x"], "a list of numbers"),
+    (gdpo.ReturnScale, "moments", [2, 2, 0, 0, -1, 0, 0], "moments of 2 numbers")])
+def test_a_broken_state_is_refused_and_nothing_is_restored(make, key, value, words):
+    kept = make()
+    step = {gdpo.RunningMoments: lambda: kept.update([1.0, 3.0]),
+            gdpo.EmaBaseline: lambda: kept([4.0], [0]), gdpo.ReturnScale: lambda: kept([1.0, 2.0])}
+    step[make]()
+    before = kept.state_dict()
+    with pytest.raises(ValueError, match=words):
+        kept.load_state_dict({**before, key: value})
+    assert kept.state_dict() == before
+
+
 @pytest.mark.parametrize("make, mistake, words", [
     (gdpo.RunningMoments, dict(decay=0), "decay"), (gdpo.RunningMoments, dict(speed=1), "speed"),
     (gdpo.EmaBaseline, dict(decay=1), "decay"), (gdpo.EmaBaseline, dict(name="return_scale"),
@@ -124,3 +151,47 @@ def test_parts_are_merged_in_their_order():
     for values in ([1.0, 3.0], [6.0, 8.0, 2.0]):
         running.update(values)
     assert merged[0].tolist() == running.state_dict()["moments"]
+
+
+def _on_a_rank(rank, ranks, path, answers):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank,
+                                         world_size=ranks)
+    world = torch.distributed.group.WORLD
+    running, scale = gdpo.RunningMoments(), gdpo.ReturnScale(gamma=0.5)
+    refused = []
+    for step in range(3):
+        rewards = torch.tensor([rank + 0.1 * step, 1.0 - step], dtype=torch.float64)
+        running.update(rewards, group=world)
+        scale(rewards, [0, rank], group=world)
+        # A mistake of one rank.
+        for call in (lambda r: running.update(rewards[:r], valid=[1], group=world),
+                     lambda r: scale(rewards[:r], group=world)):
+            try:
+                call(1 + rank)
+            except ValueError as error:
+                refused.append(str(error))
+    answers.put((rank, running.state_dict(), scale.state_dict(), refused))
+    torch.distributed.destroy_process_group()
+
+
+def test_over_ranks(tmp_path):
+    """Every rank has the state of all, and none waits for one that has refused its rows."""
+    context = torch.multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    ranks = [context.Process(target=_on_a_rank, args=(r, 2, tmp_path / "store", answers))
+             for r in range(2)]
+    for process in ranks:
+        process.start()
+    got = sorted((answers.get() for _ in ranks), key=lambda answer: answer[0])
+    for process in ranks:
+        process.join()
+    (_, moments, scale, refused), (_, others, other_scale, other_refused) = got
+    assert moments == others and scale["moments"] == other_scale["moments"]
+    assert scale["returns"] != other_scale["returns"]
+    assert len(refused) == 6 and refused == other_refused
+    assert "valid: given 1 entries" in refused[0] and "(on rank 1 of 2)" in refused[0]
+    whole = gdpo.RunningMoments()
+    for step in range(3):
+        whole.update([0.1 * step, 1.0 - step, 1 + 0.1 * step, 1.0 - step])
+    assert whole.mean == pytest.approx(moments["moments"][2], rel=1e-12)
+    assert whole.count == moments["moments"][0]

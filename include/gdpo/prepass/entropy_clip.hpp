@@ -51,8 +51,8 @@ namespace prepass {
 /// are the tags. With Reach::Mask, the default, the dropped tokens leave the counts too, as there.
 ///
 /// The batch is what one call of prepare() is given: in micro-batches each has its own bound. Needs
-/// `entropies`, advantages, and the log-probs of `policy`. Time is linear in the number of tokens on
-/// average.
+/// `entropies`, advantages, and the log-probs of `policy`. Time is linear in the number of tokens
+/// on average.
 struct EntropyClip {
   double mu = 2.5;  ///< Standard deviations below the center, at least 0; infinity: off.
   EntropyCenter center = EntropyCenter::Batch;  ///< What S is compared with.
@@ -247,9 +247,9 @@ struct EntropyClipReport {
   }
 };
 
-/// Measures what an EntropyClip does to a batch, as for prepare(), before it. It runs on the calling
-/// thread and allocates room for the batch. `reach` is not looked at. Errors: as prepare(), whose
-/// name the messages of missing arrays have.
+/// Measures what an EntropyClip does to a batch, as for prepare(), before it. It runs on the
+/// calling thread and allocates room for the batch. `reach` is not looked at. Errors: as prepare(),
+/// whose name the messages of missing arrays have.
 template <class S>
 EntropyClipReport entropy_clip_report(const TokenBatch<S>& batch,
                                       const prepass::EntropyClip& pass) {

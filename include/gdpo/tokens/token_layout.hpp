@@ -37,7 +37,9 @@ GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
   for (int r = 0; r < array.rank; ++r)
     same = same && r < shape.rank && array.extent[r] == shape.extent[r];
   if (!same) {
-    contract::fail(function, name, contract::shape(array.rank, array.extent),
+    contract::fail(function, name,
+                   array.repeats() ? contract::Text("one number a row")
+                                   : contract::shape(array.rank, array.extent),
                    contract::shape(shape.rank, shape.extent) + ", the shape of " + layout.shaped);
   }
 }

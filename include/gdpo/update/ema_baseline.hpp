@@ -34,10 +34,11 @@ namespace update {
 ///
 ///     std::vector<double> baselines(rows);
 ///     ema.baselines_into(state, rewards, agents, gdpo::view(baselines));
-///     batch.baseline = gdpo::view(baselines);            // gdpo::prime_rl::rae, baseline::External
+///     batch.baseline = gdpo::view(baselines);  // gdpo::prime_rl::rae, baseline::External
 ///
-/// Over ranks, gather the rows (dist::gather_rows, with keys for an order of your own) and let every
-/// rank take all of them: the average depends on the order, and so every rank gets the same bits.
+/// Over ranks, gather the rows (dist::gather_rows, with keys for an order of your own) and let
+/// every rank take all of them: the average depends on the order, and so every rank gets the same
+/// bits.
 struct EmaBaseline {
   double decay = 0.95;  ///< How much the average keeps; at least 0 and below 1.
   double start = 0;     ///< The baseline before the first reward, in units of the reward.
@@ -48,7 +49,8 @@ struct EmaBaseline {
   ///
   /// A missing reward (NaN), an infinite one and an unused row get the baseline of their role and
   /// move nothing. rewards: (N), of any type. roles: (N) numbers from 0 to below most_roles; a role
-  /// that is new has the baseline `start`. out: (N). valid: (N) flags; a row with 0 is unused.
+  /// that is new has the baseline `start`. out: (N); it may be the array of the rewards. valid: (N)
+  /// flags; a row with 0 is unused.
   ///
   /// Errors, before anything is written or moved: invalid_input for settings out of range, shapes
   /// that do not fit, roles out of range, and a state that is none.
@@ -66,8 +68,8 @@ struct EmaBaseline {
       if (role >= state.baseline.size())
         state.baseline.resize(role + 1, start), state.updates.resize(role + 1, 0);
       double& b = state.baseline[role];
+      const double x = rewards(i);  // before out(i) is written, which may be its place
       out(i) = static_cast<T>(b);
-      const double x = rewards(i);
       if (math::not_finite(x) || (valid && math::is_zero(valid(i)))) continue;
       b = math::mul(decay, b) + math::mul(1 - decay, x);
       ++state.updates[role];
@@ -102,9 +104,16 @@ struct EmaBaseline {
                      "one of each for every role");
     }
     for (std::size_t r = 0; r < state.baseline.size(); ++r) {
-      if (!math::not_finite(state.baseline[r])) continue;
-      contract::fail(function, "state.baseline[" + contract::text(static_cast<index_t>(r)) + "]",
-                     contract::text(state.baseline[r]), "a finite number");
+      const auto refuse = [&](const char* member, const contract::Text& given, const char* needed) {
+        contract::fail(function,
+                       contract::Text(member) + "[" + contract::text(static_cast<index_t>(r)) + "]",
+                       given, needed);
+      };
+      if (math::not_finite(state.baseline[r]))
+        refuse("state.baseline", contract::text(state.baseline[r]), "a finite number");
+      if (state.updates[r] < 0)
+        refuse("state.updates", contract::text(static_cast<index_t>(state.updates[r])),
+               "a count of at least 0");
     }
   }
 };

@@ -48,12 +48,12 @@ struct ReturnScale {
 
   /// Takes a step of the episodes of this rank, and returns the moments of their returns.
   ///
-  /// A missing reward (NaN) leaves its episode as it is, and an infinite one starts it anew: neither
-  /// is in the moments. rewards: (E), the same number in every call. ended: (E) flags; not 0: the
-  /// episode ends with this reward. Absent: none ends.
+  /// A missing reward (NaN) leaves its episode as it is, and an infinite one starts it anew:
+  /// neither is in the moments. rewards: (E), the same number in every call. ended: (E) flags; not
+  /// 0: the episode ends with this reward. Absent: none ends.
   ///
-  /// Errors, before anything moves: invalid_input for settings out of range, shapes that do not fit,
-  /// another number of episodes than before, and a state that is none.
+  /// Errors, before anything moves: invalid_input for settings out of range, shapes that do not
+  /// fit, another number of episodes than before, and a state that is none.
   Moments observe(ReturnScaleState& state, const Column& rewards, const Column& ended = {}) const {
     constexpr const char* function = "gdpo::update::ReturnScale::observe";
     check(function, state);
@@ -86,7 +86,7 @@ struct ReturnScale {
     return RunningMoments{}.update(state.moments, step);
   }
   /// What rewards are divided by: sqrt(var + eps), with the population variance of the returns so
-  /// far and the prior; 1 where that is 0.
+  /// far and the prior; 1 where that is 0, and before the first return if there is no prior.
   double scale(const ReturnScaleState& state) const {
     check("gdpo::update::ReturnScale::scale", state);
     // -1 and 1 have the mean 0 and the variance 1.

@@ -9,18 +9,28 @@ namespace detail {
 
 /// Whether moments are those of finite numbers, whose spread is a double.
 inline bool all_finite(const Moments& m) {
-  for (const double x : {m.weight, m.mean, m.m2, m.min, m.max})
+  for (const double x : {m.weight, m.mean, m.mean_low, m.m2, m.min, m.max})
     if (math::not_finite(x)) return false;
   return true;
 }
 /// Throws unless `m` may be the state of a run: empty, or the moments of finite numbers.
-inline void check_running(const char* function, const char* name, const Moments& m) {
-  if (m.n == 0 || (m.n > 0 && all_finite(m) && m.weight > 0 && m.m2 >= 0 && m.min <= m.max)) return;
+inline void check_running(
+    const char* function, const char* name, const Moments& m,
+    const char* needed = "those of an earlier update, or empty ones before the first") {
+  const bool empty = m.n == 0 && m.weight == 0 && m.mean == 0 && m.mean_low == 0 && m.m2 == 0;
+  if (empty || (m.n > 0 && all_finite(m) && m.weight > 0 && m.m2 >= 0 && m.min <= m.max)) return;
+  using contract::text;
   contract::fail(function, name,
-                 "moments of " + contract::text(m.n) + " numbers, weight " +
-                     contract::text(m.weight) + ", mean " + contract::text(m.mean) + ", m2 " +
-                     contract::text(m.m2),
-                 "those of an earlier update, or empty ones before the first");
+                 "moments of " + text(m.n) + " numbers, weight " + text(m.weight) + ", mean " +
+                     text(m.mean) + " and " + text(m.mean_low) + ", m2 " + text(m.m2) + ", from " +
+                     text(m.min) + " to " + text(m.max),
+                 needed);
+}
+/// Throws unless `m` may be the moments of a step, in which there may be numbers that are not
+/// finite.
+inline void check_step(const char* function, const Moments& m) {
+  if (m.n > 0 && !all_finite(m)) return;
+  check_running(function, "step", m, "those of update::measure or ReturnScale::observe");
 }
 
 }  // namespace detail
@@ -65,11 +75,15 @@ struct RunningMoments {
   int ddof = 0;                   ///< Subtracted from the weight in the variance.
   double bound = math::infinity;  ///< The largest magnitude of a shaped reward; infinity: any.
 
-  /// Takes the numbers of a step in, of all ranks. Returns whether it did: an empty step, and one
-  /// with a number that is not finite, change nothing.
+  /// Takes the numbers of a step in, of all ranks. Returns whether it did: an empty step changes
+  /// nothing, and neither does one with a number that is not finite, or with numbers so large that
+  /// their spread is not (from about 1e154 on).
+  ///
+  /// Errors: invalid_input for settings out of range, and for a state or a step that is none.
   bool update(Moments& state, const Moments& step) const {
     constexpr const char* function = "gdpo::update::RunningMoments::update";
     check(function, state);
+    gdpo::detail::check_step(function, step);
     if (step.n == 0) return false;
     Moments past = state;
     past.weight = math::mul(past.weight, decay), past.m2 = math::mul(past.m2, decay);
@@ -84,8 +98,8 @@ struct RunningMoments {
     return math::sqrt(detail::spread_of(state, ddof, 0).variance);
   }
   /// The rule that normalizes rewards by the numbers so far: (r - mean) / (std + eps), within
-  /// +-bound. Before the first step it leaves rewards as they are but for the bound; where std + eps
-  /// is 0 it only subtracts.
+  /// +-bound. Before the first step it leaves rewards as they are but for the bound; where std +
+  /// eps is 0 it only subtracts.
   shaping::Standardize rule(const Moments& state) const {
     const double divisor = std(state) + eps;
     return {state.mean, state.n > 0 && divisor > 0 ? divisor : 1.0, bound};

@@ -339,8 +339,8 @@ namespace update {
 /// A missing reward (NaN) stays as it is and is in no statistic. An unused row (`columns.valid`) is
 /// in no statistic, and is shaped by those of its group: an unused answer may be longer than the
 /// longest. In a group without used rows rules by group change nothing. Where a rule makes NaN of a
-/// reward, infinity is written, and counts as such for the rules after it. An infinite reward makes a
-/// mean NaN: RelativeCost then gives infinity to the whole group.
+/// reward, infinity is written, and counts as such for the rules after it. An infinite reward makes
+/// a mean NaN: RelativeCost then gives infinity to the whole group.
 ///
 /// The statistics are the same bits for every order of the rows of a group, with every grouping.
 /// Over ranks, gather the rows first, with dist::gather_rows: the counts but the lengths as further

@@ -62,8 +62,9 @@ struct Affine {
   }
 };
 
-/// (reward - mean) / std, kept within +-bound: rewards normalized by numbers that are known, such as
-/// those of RunningMoments (update/running_moments.hpp) or ReturnScale (update/return_scale.hpp).
+/// (reward - mean) / std, kept within +-bound: rewards normalized by numbers that are known, such
+/// as those of RunningMoments (update/running_moments.hpp) or ReturnScale
+/// (update/return_scale.hpp).
 struct Standardize {
   double mean = 0;                ///< What is subtracted, in units of the reward.
   double std = 1;                 ///< What divides, in units of the reward; more than 0.

@@ -16,10 +16,13 @@ namespace penalty {
 ///     value = -x for lambda 0, x for lambda 1: the log ratios of the two divergences between them
 ///
 /// The other policy of the token, ReturnBatch::ref_logp, is the teacher. For 0 < lambda < 1 the
-/// value is never above 0, because the logarithm is concave, and 0 only where both log-probs agree:
+/// value is never above 0, because the logarithm is concave, and 0 where both log-probs agree:
 /// unlike the divergence of whole distributions it has no sign that tells the teacher's tokens from
 /// the others. As a penalty with coef > 0 it rewards every token on which the two differ. lambda 0
 /// is distillation_advantage.
+///
+/// The value is off by a few units of 2^-53 |x|. It is -infinity where one of the two log-probs is
+/// infinite (a token that the teacher excludes), and NaN where both are.
 ///
 /// It is a KL term for penalty::Token. It has no gradient: token advantages are constants.
 /// Trinity-RFT JSDAdvantage (lambda_coef, temperature).
@@ -51,7 +54,7 @@ struct Mixture {
     //   value = -(a y + log(1 - a + a e^-y))
     const double share = x > 0 ? 1 - lambda : lambda, y = math::abs(x);
     const double rest = math::mul(share, math::exp_parts(-y).expm1);
-    return -(math::mul(share, y) + math::log1p(rest));
+    return (math::min)(-(math::mul(share, y) + math::log1p(rest)), 0.0);  // rounding: not above 0
   }
   template <class V>
   GDPO_INLINE V value_of(const V& x) const {
@@ -67,7 +70,7 @@ struct Mixture {
 
 /// The advantage of a token from the log of a mixture of its sampler and a teacher.
 ///
-///     A_t = rewards_t - coef value_t        value of penalty::Mixture; coef is penalty.coef, here 1
+///     A_t = rewards_t - coef value_t      value of penalty::Mixture; coef is penalty.coef, here 1
 ///
 /// Bind the teacher's log-probs as ReturnBatch::ref_logp and the sampler's as ReturnBatch::logp.
 inline constexpr TokenAdvantage<returns::RewardToGo, penalty::Mixture> mixture_advantage{{0},

@@ -7,9 +7,8 @@ GDPO_BEGIN_NAMESPACE
 /// Computes the advantages of all tokens of a batch: returns minus the optimal token baseline.
 ///
 ///     // 1. The rewards to go of all tokens.
-///     gdpo::advantages_and_returns_into(gdpo::simd, rewards,
-///                                       gdpo::TokenAdvantage<gdpo::returns::RewardToGo>{}, returns,
-///                                       {}, memory);
+///     const gdpo::TokenAdvantage<gdpo::returns::RewardToGo> to_go;
+///     gdpo::advantages_and_returns_into(gdpo::simd, rewards, to_go, returns, {}, memory);
 ///     // 2. Less their baseline.
 ///     gdpo::TokenBaselineBatch<float> batch;
 ///     batch.returns = gdpo::view(returns, rows, width);
@@ -31,15 +30,16 @@ GDPO_BEGIN_NAMESPACE
 /// the returns itself, with the same strides and elements of type S. Other overlaps are not
 /// allowed.
 ///
-/// **Arithmetic.** Everything is computed in double and rounded once to S. The W of a row are summed
-/// from its first token on. The two sums of a position run over the rows of the group in the order
-/// of the grouping: one addition after the other for groups of consecutive rows, compensated
+/// **Arithmetic.** Everything is computed in double and rounded once to S. The W of a row are
+/// summed from its first token on. The two sums of a position run over the rows of the group in the
+/// order of the grouping: one addition after the other for groups of consecutive rows, compensated
 /// (TwoSum) for by_id, whose result therefore does not depend on the order of the rows. e^logp is
 /// that of math::exp_parts: one pattern for all builds with fma, a second for those without.
 ///
-/// **Data.** What the mask hides is not read. A NaN in a return reaches the tokens of its group at
-/// its position; a NaN in another array those at its position and at the later ones of its row. A
-/// row without a valid token gives zeros.
+/// **Data.** What the mask hides changes nothing. A NaN or an infinity in a return makes the
+/// advantages of its group at its place NaN or infinite; one in another array does so at its place
+/// and at those of the later tokens of its row. Other places and groups are as without it. A row
+/// without a valid token gives zeros.
 ///
 /// **Errors.** invalid_input, before anything is written: settings out of range, groups or shapes
 /// that do not fit, a missing array.

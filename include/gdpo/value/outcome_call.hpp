@@ -71,10 +71,18 @@ struct OutcomeScratch {
 /// Placement::EveryToken.
 ///
 /// - `rewards`: row i is row i of the batch of tokens. RewardBatch::tokens and the other columns
-///   are the caller's.
+///   are the caller's. A row without a valid token counts in its group; RewardBatch::valid leaves
+///   it out.
 /// - `batch`: without `row_rewards`, and without `rewards` for Placement::EveryToken.
 /// - `report`: may be null; otherwise that of the rows (advantages_into).
 /// - everything else: as for a TokenAdvantage.
+///
+/// An infinite reward makes the advantages of rows NaN or infinite as in advantages_into, in its
+/// group or, with a batch step of `rows`, in all; tokens.renorm carries that to every token.
+///
+/// Over ranks: gather the rewards (dist::gather_rows), run `rows` on all of them, and `tokens` on
+/// the rows of the rank; what whitening needs are the moments of all ranks (README.md,
+/// whiten_into).
 ///
 /// Errors: invalid_input, before any output is written: batches of different numbers of rows, and
 /// what the two calls refuse.

@@ -52,13 +52,19 @@ GDPO_BEGIN_NAMESPACE
 ///     B_c = sum_j G_jc W_jc / (sum_j W_jc + eps)    j over the rows with a valid token at place c
 ///     A_t = G_t - B_c                               c: the place of token t
 ///
-/// W estimates the squared norm of the gradient that the tokens up to t have, and weighs the returns
-/// by it. w is the squared distance of the token's distribution from certainty, so W is at least 0.
+/// W estimates the squared norm of the gradient that the tokens up to t have, and weighs the
+/// returns by it. w is the squared distance of the token's distribution from certainty, so W is at
+/// least 0 up to rounding.
 /// rho is TokenBaselineBatch::weights, 1 without them.
 ///
-/// A group of one row has B = 0, and so has a place whose weights sum up to 0 with eps = 0. Where
-/// all returns of a place are equal, B is that return times sum W / (sum W + eps): with eps = 0
-/// their advantages are exactly 0.
+/// A group of one row has B = 0. Where all returns of a place are equal, B is that return times
+/// sum W / (sum W + eps): with eps = 0 their advantages are exactly 0, also without any weight. Of
+/// other returns B is 0 where sum W + eps is 0.
+///
+/// w is not cut at 0, as in verl. Where pi is nearly 1, the rounding of sum_pi_squared may make it
+/// negative (by up to 1e-7 for float), and at a place that is certain in every row W is then
+/// nothing but rounding, and B any number. An eps well above that, such as 1e-4, keeps B near 0
+/// there.
 ///
 /// verl algorithm.adv_estimator="optimal_token_baseline" (compute_optimal_token_baseline_advantage)
 /// and "tir_optimal_token_baseline" (compute_multi_turn_optimal_token_baseline_advantage).

@@ -21,7 +21,7 @@ struct TurnsOfRow {
     for (index_t t = 0; t < mask.extent[0]; ++t) turns += ends_turn(t);
     return turns;
   }
-  /// Writes what stands at each position. Of gamma 0, each turn has its own reward.
+  /// Writes what stands at each position. With gamma 0, each turn has its own reward.
   template <class A>
   void place(const View<A, 2>& rewards, index_t row, double gamma) const {
     index_t turn = count();
@@ -33,7 +33,7 @@ struct TurnsOfRow {
         value = gamma > 0 ? reward + math::mul(gamma, carried) : reward;
         carried = value;
       }
-      out(t) = static_cast<R>(value);
+      store(out(t), value);
     }
   }
 };
@@ -65,8 +65,11 @@ void place_turns(const char* function, const View<A, 2>& rewards, double gamma, 
 ///     G_ik = r_ik + gamma G_i,k+1                          gamma 0: r_ik alone
 ///
 /// Shapes: turn_rewards (B, K), where K is at least the number of turns of each row and what is
-/// behind the last turn is not read; mask (B, T) of any arithmetic type; out (B, T). Strides are
-/// any. A NaN shows at its turn, and with gamma above 0 at the turns before it.
+/// behind the last turn is not read; mask (B, T) of any arithmetic type, where every number but 0,
+/// also NaN, marks a valid token; out (B, T) of float, double or a 16-bit float. Strides are any.
+/// It is computed in double and rounded once, to a 16-bit float by way of float. A NaN or an
+/// infinity shows at its turn, and with gamma above 0 at the turns before it. A row without a valid
+/// token gives zeros.
 ///
 /// Rewards of turns may be discounted by tokens or by turns:
 ///
@@ -77,8 +80,8 @@ void place_turns(const char* function, const View<A, 2>& rewards, double gamma, 
 ///     not        gamma 0 here and RewardToGo{1, Steps::Turns}: all tokens of a turn get its own
 ///                reward, or its advantage, if that is what turn_rewards has
 ///
-/// Errors: invalid_input for other shapes, gamma outside 0 to 1, and a row with more turns than
-/// columns, before anything is written. Allocates nothing.
+/// Errors: invalid_input for other shapes, a gamma outside 0 to 1, and a row with more turns than
+/// turn_rewards has columns, before anything is written. Allocates nothing.
 template <class A, class M, class R>
 void place_turns_into(View<A, 2> turn_rewards, View<M, 2> mask, View<R, 2> out, double gamma = 0) {
   constexpr const char* function = "gdpo::place_turns_into";
@@ -93,7 +96,8 @@ void place_turns_into(View<A, 2> turn_rewards, View<M, 2> mask, View<R, 2> out, 
         {out.data + i * out.stride[0], {out.extent[1]}, {out.stride[1]}}};
   });
 }
-/// The same for packed rows: mask and out (tokens), offsets (B + 1). A turn ends with its row.
+/// The same for packed rows: mask and out (tokens), offsets (B + 1), from 0 to the number of
+/// tokens. A turn ends with its row.
 template <class A, class M, class R>
 void place_turns_into(View<A, 2> turn_rewards, View<M, 1> mask, const IndexColumn& offsets,
                       View<R, 1> out, double gamma = 0) {

@@ -31,8 +31,9 @@ constexpr const char *pid_from_json = "gdpo::PidState from JSON",
   contract::fail(function, key, given, needed);
 }
 
-/// Reads one value. A whole number must be one in JSON too and fit T: nlohmann-json would cut off
-/// the fraction of another number, and wrap a number that is too large.
+/// Reads one value. A number must be one in JSON too, which writes null for NaN and infinity. A
+/// whole number must be whole there and fit T: nlohmann-json would cut off the fraction of another
+/// number, and wrap a number that is too large.
 template <class T>
 void read_value(const nlohmann::json& json, const char* key, T& value, const char* function) {
   if constexpr (std::is_integral_v<T>) {
@@ -47,6 +48,8 @@ void read_value(const nlohmann::json& json, const char* key, T& value, const cha
                    : static_cast<std::uint64_t>(x) <= most;
     }
     if (!fits) fail_on_json(key, json.dump(), "a whole number", function);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if (!json.is_number()) fail_on_json(key, json.dump(), "a number", function);
   }
   json.get_to(value);
 }
@@ -76,8 +79,9 @@ inline void to_json(nlohmann::json& json, const Moments& m) {
   if (m.n == 0) return;
   detail::for_each_number(m, [&](const char* name, double x) { json[name] = x; });
 }
-/// Reads moments. Errors: `invalid_input` for a missing member and a count that is no whole number;
-/// nlohmann-json throws its own for other values of a wrong type.
+/// Reads moments. Errors: `invalid_input` for a missing member, a count that is no whole number,
+/// and another value that is no number. Whether they are those of a run, the first use of them
+/// checks.
 inline void from_json(const nlohmann::json& json, Moments& out) {
   constexpr const char* function = detail::moments_from_json;
   Moments m;
@@ -93,7 +97,7 @@ inline void from_json(const nlohmann::json& json, Moments& out) {
 inline void to_json(nlohmann::json& json, const EmaState& state) {
   json = {{"baseline", state.baseline}, {"updates", state.updates}};
 }
-/// Reads the state of an EmaBaseline. Errors: as for moments.
+/// Reads the state of an EmaBaseline. Errors: as for moments, and for a list that is none.
 inline void from_json(const nlohmann::json& json, EmaState& out) {
   EmaState state;
   detail::read(json, "baseline", state.baseline, detail::ema_from_json);
@@ -105,7 +109,7 @@ inline void from_json(const nlohmann::json& json, EmaState& out) {
 inline void to_json(nlohmann::json& json, const ReturnScaleState& state) {
   json = {{"moments", state.moments}, {"returns", state.returns}};
 }
-/// Reads the state of a ReturnScale. Errors: as for moments.
+/// Reads the state of a ReturnScale. Errors: as for an EmaState.
 inline void from_json(const nlohmann::json& json, ReturnScaleState& out) {
   ReturnScaleState state;
   detail::read(json, "moments", state.moments, detail::return_scale_from_json);
@@ -120,8 +124,9 @@ inline void to_json(nlohmann::json& json, const SetPoint& s) {
   if (s.baseline.n > 0) json["baseline"] = s.baseline;
 }
 
-/// Reads a set-point. Errors: `invalid_input` for a missing member, an unknown bound, or a count
-/// that is no whole number; nlohmann-json throws its own for other values of a wrong type.
+/// Reads a set-point. Errors: `invalid_input` for a missing member, an unknown bound, a count that
+/// is no whole number, and another value that is no number; nlohmann-json throws its own for a
+/// bound that is no word.
 inline void from_json(const nlohmann::json& json, SetPoint& out) {
   SetPoint s;
   std::string bound;
@@ -148,8 +153,8 @@ inline void to_json(nlohmann::json& json, const PidState& state) {
 }
 
 /// Reads the state of a controller. Errors: `invalid_input` for another version, a missing member,
-/// a list that is none, or a count that is no whole number; nlohmann-json throws its own for other
-/// values of a wrong type. `PidLagrangian::restore` checks whether the numbers suit a controller.
+/// a list that is none, a count that is no whole number, and another value that is no number.
+/// `PidLagrangian::restore` checks whether the numbers suit a controller.
 inline void from_json(const nlohmann::json& json, PidState& out) {
   PidState state;
   detail::read(json, "version", state.version);

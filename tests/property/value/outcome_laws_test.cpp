@@ -1,12 +1,15 @@
 // labels: lanes
 // Laws of OutcomeAdvantage: the two calls by hand in every bit, whatever the execution, the layout,
 // the order of the rows and the numbers under the mask.
+#include <gdpo/advantage/whiten.hpp>
 #include <gdpo/group/by_id.hpp>
 #include <gdpo/value/outcome_call.hpp>
 
 #include "support/catch.hpp"
 #include "support/executors.hpp"
 #include "support/returns.hpp"
+#include "support/thread_ranks.hpp"
+#include "support/tolerance.hpp"
 
 namespace outcome_laws_test {
 
@@ -34,6 +37,23 @@ struct Outcomes {
       scores.push_back(random.below(64) / 16.0 - 2);
       ids.push_back(i / 4);
     }
+  }
+  Outcomes() = default;
+  /// Some of the rows, in this order.
+  Outcomes take(const std::vector<std::size_t>& rows) const {
+    const std::vector<index_t> offsets = d.offsets();
+    Outcomes some;
+    for (const std::size_t i : rows) {
+      some.scores.push_back(scores[i]), some.ids.push_back(ids[i]);
+      some.d.lengths.push_back(d.lengths[i]), some.d.row_rewards.push_back(d.row_rewards[i]);
+      some.d.bootstrap.push_back(d.bootstrap[i]);
+      const auto copy = [&](const auto& all, auto& to) {
+        to.insert(to.end(), all.begin() + offsets[i], all.begin() + offsets[i + 1]);
+      };
+      copy(d.rewards, some.d.rewards), copy(d.values, some.d.values);
+      copy(d.logp, some.d.logp), copy(d.ref_logp, some.d.ref_logp), copy(d.mask, some.d.mask);
+    }
+    return some;
   }
 };
 
@@ -210,22 +230,11 @@ TEST_CASE("outcomes: rows in another order get the same bits, without whitening"
     INFO("seed " << seed);
     Random random(static_cast<std::uint64_t>(seed) + 3000);
     const Outcomes o(random, 1 + random.below(5), 30);
-    Outcomes reversed = o;
     const auto rows = static_cast<std::size_t>(o.d.rows());
     const std::vector<index_t> offsets = o.d.offsets();
-    reversed.d = Data{};
-    for (std::size_t i = rows; i-- > 0;) {
-      reversed.scores[rows - 1 - i] = o.scores[i], reversed.ids[rows - 1 - i] = o.ids[i];
-      reversed.d.lengths.push_back(o.d.lengths[i]);
-      reversed.d.row_rewards.push_back(o.d.row_rewards[i]);
-      reversed.d.bootstrap.push_back(o.d.bootstrap[i]);
-      const auto copy = [&](const auto& all, auto& to) {
-        to.insert(to.end(), all.begin() + offsets[i], all.begin() + offsets[i + 1]);
-      };
-      copy(o.d.rewards, reversed.d.rewards), copy(o.d.values, reversed.d.values);
-      copy(o.d.logp, reversed.d.logp), copy(o.d.ref_logp, reversed.d.ref_logp);
-      copy(o.d.mask, reversed.d.mask);
-    }
+    std::vector<std::size_t> backwards;
+    for (std::size_t i = rows; i-- > 0;) backwards.push_back(i);
+    const Outcomes reversed = o.take(backwards);
     for_each_estimator(random, [&](auto e) {
       e.rows.renorm = {}, e.tokens.renorm = {};
       const Out<double> there = at_once<double>(gdpo::simd, o, e);
@@ -257,6 +266,62 @@ TEST_CASE("outcomes: a discount of 0 keeps the advantage of the row at every tok
       for (index_t t = 0; t < o.d.lengths[i]; ++t, ++k)
         REQUIRE(got.advantages[k] == (o.d.mask[k] != 0 ? of_rows[i] : 0));
     }
+  }
+}
+
+TEST_CASE("outcomes over ranks: rewards are gathered, tokens stay, moments are merged", "[dist]") {
+  for (int seed = 0; seed < seeds; ++seed) {
+    INFO("seed " << seed);
+    Random random(static_cast<std::uint64_t>(seed) + 5000);
+    const Outcomes o(random, 1 + random.below(5), 30);
+    const std::vector<index_t> offsets = o.d.offsets();
+    const auto ranks = static_cast<std::size_t>(1 + random.below(4));
+    std::vector<std::vector<std::size_t>> own(ranks);
+    for (std::size_t i = 0; i < o.scores.size(); ++i)
+      own[static_cast<std::size_t>(random.below(static_cast<int>(ranks)))].push_back(i);
+    for_each_estimator(random, [&](const auto& e) {
+      const Out<double> whole = at_once<double>(gdpo::seq, o, e);
+      std::vector<Out<double>> got(ranks);
+      CHECK(test::on_ranks(static_cast<int>(ranks), [&](const test::ThreadRank& comm) {
+              const auto r = static_cast<std::size_t>(comm.rank());
+              const Outcomes part = o.take(own[r]);
+              std::vector<int> keys;
+              for (const std::size_t i : own[r]) keys.push_back(static_cast<int>(i));
+              Packed<double> p(part.d, has_rewards(e.placement));
+              const gdpo::RewardBatch rewards{gdpo::view(part.scores), gdpo::by_id(part.ids)};
+              const auto all = gdpo::dist::gather_rows(comm, rewards, gdpo::view(keys));
+              const Values mine = all.own(gdpo::advantages(gdpo::simd, all.batch(), e.rows));
+              if (e.placement == Placement::LastStep) {
+                p.batch.row_rewards = gdpo::view(mine);
+              } else {
+                p.batch.rewards = gdpo::repeated(gdpo::view(mine));
+              }
+              auto tokens = e.tokens;
+              tokens.renorm = gdpo::renorm::none();
+              const auto out = gdpo::view(p.out.advantages);
+              gdpo::advantages_and_returns_into(p.batch, tokens, out, gdpo::view(p.out.returns));
+              if (e.tokens.renorm.over != gdpo::RenormOver::None) {
+                const auto mask = gdpo::view(std::as_const(part.d.mask));
+                gdpo::whiten_into(out, mask, e.tokens.renorm,
+                                  gdpo::dist::all_merge(comm, gdpo::masked_moments(out, mask)),
+                                  out);
+              }
+              got[r] = p.out;
+            }) == std::vector<std::string>(ranks));
+      const bool whitened = e.tokens.renorm.over != gdpo::RenormOver::None;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        std::size_t k = 0;
+        for (const std::size_t i : own[r]) {
+          for (index_t t = offsets[i]; t < offsets[i + 1]; ++t, ++k) {
+            const auto at = static_cast<std::size_t>(t);
+            REQUIRE(got[r].returns[k] == whole.returns[at]);
+            // Whitened ones are below 40 here: at most 600 tokens, of a std of 1.
+            REQUIRE(std::fabs(got[r].advantages[k] - whole.advantages[at]) <=
+                    (whitened ? 40 * tolerance::merge : 0));
+          }
+        }
+      }
+    });
   }
 }
 

@@ -338,6 +338,46 @@ TEST_CASE("token baseline: constant weights give the mean of the returns at a po
         Numbers{1 - 8.0 / 5, 2 - 16.0 / 5, 4 - 8.0 / 5, 8 - 16.0 / 5});
   d.squares = {1, 1, 1, 1};  // every token is certain: no weight at all
   CHECK(padded<double>(gdpo::seq, d, gdpo::groups_of(2), {}) == d.returns);
+  d.returns = {3, 2, 3, 8};  // equal ones are their own baseline all the same, without eps
+  CHECK(padded<double>(gdpo::seq, d, gdpo::groups_of(2), {}) == Numbers{0, 2, 0, 8});
+  CHECK(padded<double>(gdpo::seq, d, gdpo::groups_of(2), {0.5}) == d.returns);
+}
+
+TEST_CASE("token baseline: a number that is not finite shows at its place in its group",
+          "[value]") {
+  using gdpo::math::infinity;
+  const double nan = std::nan("");
+  // Two groups of two rows of three tokens; rows 0 and 1 are certain at their first token.
+  const Data good{4,
+                  3,
+                  {1, 2, 4, 8, 3, 5, 1, 2, 3, 4, 5, 6},
+                  {0, -1, -1, 0, -1, -1, -1, -1, -1, -1, -1, -1},
+                  {1, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5},
+                  {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                  std::vector<unsigned char>(12, 1),
+                  {0, 0, 1, 1}};
+  const auto check = [&](Numbers Data::*const array, std::size_t k, double value, bool later) {
+    INFO("number " << k << ", " << value);
+    Data bad = good;
+    (bad.*array)[k] = value;
+    const auto judge = [&](const auto& groups) {
+      const Numbers a = padded<double>(gdpo::simd, good, groups, {}),
+                    b = padded<double>(gdpo::simd, bad, groups, {});
+      for (std::size_t i = 0; i < 12; ++i) {
+        const bool reached = i / 6 == k / 6 && (i % 3 == k % 3 || (later && i % 3 > k % 3));
+        CHECK((reached ? !std::isfinite(b[i]) : a[i] == b[i]));
+      }
+    };
+    judge(gdpo::groups_of(2)), judge(gdpo::by_id(good.ids));
+  };
+  for (const std::size_t k : {0U, 1U, 5U, 7U}) {
+    for (const double value : {nan, infinity, -infinity}) {
+      check(&Data::returns, k, value, false);
+      check(&Data::squares, k, value, true);
+      if (k != 0) check(&Data::weights, k, value, true);
+    }
+    check(&Data::logp, k, nan, true);
+  }
 }
 
 }  // namespace token_baseline_laws_test

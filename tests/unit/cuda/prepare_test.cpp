@@ -420,6 +420,7 @@ TEST_CASE("cuda prepare: how many launches", "[cuda][prepass]") {
   CHECK(launches<float>(prepass::Covariance{}) == 22 + 3);
   prepass::EntropyClip clip;
   CHECK(launches<float>(clip) == 24 + 3);
+  CHECK(launches<float>(clip, true) == 25 + 3);
   clip.zero_advantage = true;
   CHECK(launches<float>(clip) == 25 + 3);
   CHECK(launches<float>(prepass::DegenerateGroups{}) == -1);  // off: nothing is copied

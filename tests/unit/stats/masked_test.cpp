@@ -276,6 +276,30 @@ TEST_CASE("16-bit values, a float result, in place", "[masked]") {
   }
 }
 
+TEST_CASE("values are whitened by moments from elsewhere", "[masked]") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const Data d = masked::random_data(random, {5, 8, 0.6});
+    const Whiten settings = token_weighted_batch(1, 1e-6, gdpo::EpsAt::Var);
+    Vector out(d.values.size(), 42.0);
+    const auto to = gdpo::view(out.data(), d.rows, d.width);
+    const gdpo::Moments own = gdpo::masked_moments(values_of(d), mask_of(d));
+    gdpo::whiten_into(values_of(d), mask_of(d), settings, own, to);
+    CHECK(difference(out, whiten(d, settings)) == "");
+    gdpo::Moments other;  // of 3 and 5, twice
+    other.n = 4, other.weight = 4, other.mean = 4, other.m2 = 4, other.min = 3, other.max = 5;
+    gdpo::whiten_into(values_of(d), mask_of(d), token_weighted_batch(0, 0, gdpo::EpsAt::None),
+                      other, to);
+    for (std::size_t k = 0; k < out.size(); ++k)
+      CHECK(out[k] == (d.mask[k] != 0 ? d.values[k] - 4 : 0));
+    CHECK(message_of([&] {
+            gdpo::whiten_into(values_of(d), gdpo::view(d.mask.data(), d.width, d.rows), settings,
+                              own, to);
+          }) != "no error");
+  }
+}
+
 TEST_CASE("poison behind the mask changes no bit", "[masked][poison]") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     Random random(seed);

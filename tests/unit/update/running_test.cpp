@@ -220,6 +220,21 @@ TEST_CASE("a state that was saved goes on with the same bits", "[update]") {
   CHECK(message_of([] {
           nlohmann::json::parse("{\"baseline\": [1], \"updates\": [0.5]}").get<EmaState>();
         }) == "gdpo::EmaState from JSON: updates: given 0.5; needed: a whole number");
+  // JSON has null for NaN and infinity.
+  nlohmann::json spoiled = measured(Vector{1, 2});
+  spoiled["m2"] = missing;
+  spoiled = nlohmann::json::parse(spoiled.dump());
+  CHECK(message_of([&] { spoiled.get<Moments>(); }) ==
+        "gdpo::Moments from JSON: m2: given null; needed: a number");
+  CHECK(message_of([] {
+          nlohmann::json::parse("{\"baseline\": [null], \"updates\": [1]}").get<EmaState>();
+        }) == "gdpo::EmaState from JSON: baseline: given null; needed: a number");
+  CHECK(message_of([] {
+          nlohmann::json::parse("{\"moments\": {\"n\": 0}, \"returns\": [\"1\"]}")
+              .get<ReturnScaleState>();
+        }) == "gdpo::ReturnScaleState from JSON: returns: given \"1\"; needed: a number");
+  CHECK(message_of([] { nlohmann::json::parse("[]").get<Moments>(); }) ==
+        "gdpo::Moments from JSON: n: given nothing; needed: what to_json() wrote");
   CHECK(message_of([] { nlohmann::json::parse("{}").get<ReturnScaleState>(); }) ==
         "gdpo::ReturnScaleState from JSON: moments: given nothing; needed: what to_json() wrote");
 }
@@ -234,6 +249,13 @@ TEST_CASE("a baseline by role: by hand", "[update]") {
   CHECK(out == Vector{2, 3, 3, 2, 1.5, 1.5});
   CHECK(state.baseline == Vector{5.5, 2, 2, 1.5});
   CHECK(state.updates == std::vector<std::int64_t>{2, 0, 0, 1});
+  // Over the rewards.
+  EmaState other;
+  Vector both = x;
+  ema.baselines_into(other, gdpo::view(both), gdpo::view(roles), gdpo::view(both),
+                     gdpo::view(valid));
+  CHECK(both == out);
+  CHECK(other.baseline == state.baseline);
   // As the caller's baseline.
   gdpo::RewardBatch batch{gdpo::view(x.data(), 1), gdpo::groups_of(1)};
   batch.baseline = gdpo::view(state.baseline.data(), 1);
@@ -397,7 +419,7 @@ TEST_CASE("numbers that are not finite change no state", "[update]") {
   const RunningMoments running;
   Moments state = measured(Vector{1, 2, 4});
   const Moments before = state;
-  for (const double bad : {infinity, -infinity, 1e308}) {
+  for (const double bad : {infinity, -infinity, 1e308, 1e160}) {
     CHECK(running.update(state, measured(Vector{1, bad, -bad})) == false);
     CHECK(same_moments(state, before) == "");
   }
@@ -422,6 +444,31 @@ TEST_CASE("states and settings that do not fit are refused", "[update]") {
   state = step, state.mean = infinity;
   CHECK_THAT(refused({}), Catch::Matchers::ContainsSubstring(
                               f + "state: given moments of 2 numbers, weight 2, mean inf"));
+  // Every number of a state is looked at, also of an empty one.
+  for (double Moments::*const member : {&Moments::weight, &Moments::mean, &Moments::mean_low,
+                                        &Moments::m2, &Moments::min, &Moments::max}) {
+    state = step, state.*member = missing;
+    CHECK_THAT(refused({}), Catch::Matchers::ContainsSubstring(f + "state: given moments of 2"));
+  }
+  for (double Moments::*const member :
+       {&Moments::weight, &Moments::mean, &Moments::mean_low, &Moments::m2}) {
+    state = {}, state.*member = 1;
+    CHECK_THAT(refused({}), Catch::Matchers::ContainsSubstring(f + "state: given moments of 0"));
+  }
+  state = step, state.n = -2;
+  CHECK_THAT(refused({}), Catch::Matchers::ContainsSubstring(f + "state: given moments of -2"));
+  // A step that no numbers have would spoil the state.
+  for (double Moments::*const member : {&Moments::weight, &Moments::m2}) {
+    state = step;
+    Moments bad = step;
+    bad.*member = -1;
+    CHECK_THAT(message_of([&] { RunningMoments{}.update(state, bad); }),
+               Catch::Matchers::ContainsSubstring(f + "step: given moments of 2 numbers"));
+    bad = step, bad.n = -2;
+    CHECK_THAT(message_of([&] { RunningMoments{}.update(state, bad); }),
+               Catch::Matchers::ContainsSubstring(f + "step: given moments of -2 numbers"));
+    CHECK(same_moments(state, step) == "");
+  }
   const Vector three{1, 2, 3}, two{1, 0};
   CHECK(message_of([&] { measure(gdpo::view(three), gdpo::view(two)); }) ==
         "gdpo::update::measure: valid: given 2 entries; needed: one for each of the 3 rows");
@@ -451,7 +498,10 @@ TEST_CASE("states and settings that do not fit are refused", "[update]") {
   ema.baseline = {missing}, ema.updates = {1};
   CHECK_THAT(fails({}, {0, 0, 0}, three),
              Catch::Matchers::ContainsSubstring(g + "state.baseline[0]: given "));
-  ema.updates = {};
+  ema.baseline = {1, 2}, ema.updates = {3, -1};
+  CHECK(fails({}, {0, 0, 0}, three) ==
+        g + "state.updates[1]: given -1; needed: a count of at least 0");
+  ema.baseline = {1}, ema.updates = {};
   CHECK(fails({}, {0, 0, 0}, three) ==
         g + "state: given 1 baselines and 0 counts; needed: one of each for every role");
 

@@ -173,6 +173,21 @@ TEST_CASE("a mixture with the teacher: its ends and its sign", "[value][teacher]
   auto e = gdpo::mixture_advantage;
   for (const double a : d(e)) CHECK(a >= 0);
   CHECK(d(e)[0] == 0);
+  // Nor does rounding turn the sign, however near the two are.
+  Random random(11);
+  Data near{1, 2000, {}, {}, {}, {}};
+  for (int k = 0; k < 2000; ++k) {
+    near.logp.push_back(0), near.mask.push_back(1);
+    near.teacher.push_back((2 * random.uniform() - 1) * std::pow(2.0, -20 - random.below(30)));
+  }
+  for (const double lambda : {1e-9, 0.01, 0.3, 0.5, 0.8, 0.999}) {
+    e.penalty.kl.lambda = lambda;
+    for (const double a : near(e)) REQUIRE(a >= 0);
+  }
+  // A token that one of the two excludes.
+  Data excluded{1, 3, {-1, -INFINITY, -INFINITY}, {-INFINITY, -1, -INFINITY}, {}, {1, 1, 1}};
+  e.penalty.kl.lambda = 0.5;
+  CHECK((excluded(e)[0] == INFINITY && excluded(e)[1] == INFINITY && std::isnan(excluded(e)[2])));
   e.penalty.kl.lambda = 0;
   CHECK(d(e) == d(gdpo::distillation_advantage));
   e.penalty.kl.lambda = 1;

@@ -1,6 +1,9 @@
 // labels: sanitizers
 // Advantages of tokens from rewards of rows: numbers worked out by hand, repeated numbers of rows,
 // refusals, memory, and the call of a device.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <gdpo/cuda/value/device_outcomes.hpp>
 #include <gdpo/value/outcome_call.hpp>
 
@@ -222,6 +225,81 @@ TEST_CASE("outcomes on a device: the bits of the host", "[outcome][cuda]") {
         CHECK(returns.host() == rows.returns);
       }
     }
+  }
+}
+
+TEST_CASE("outcomes: missing and infinite rewards reach the tokens of their group alone",
+          "[outcome][cuda]") {
+  const double missing = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  const auto same = [](const Vector& a, const Vector& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+  };
+  for (const double bad : {missing, infinity, -infinity}) {
+    for (const Placement placement : {Placement::LastStep, Placement::EveryToken}) {
+      INFO(bad << ", " << static_cast<int>(placement));
+      Four rows;
+      rows.scores[1] = bad;
+      Reinforce e;
+      e.placement = placement;
+      rows(e);
+      const gdpo::RewardBatch rewards = rows.rewards();
+      const Vector of_rows = gdpo::advantages(gdpo::seq, rewards, gdpo::DrGrpo{});
+      for (std::size_t k = 0; k < 12; ++k) {
+        const std::size_t last = k < 3 ? 2 : k < 6 ? 5 : 6;  // of the row; behind it masked ones
+        const double steps =
+            placement == Placement::LastStep || rows.mask[k] == 0
+                ? 1
+                : double(std::count(rows.mask.begin() + std::ptrdiff_t(k),
+                                    rows.mask.begin() + std::ptrdiff_t(last) + 1, 1));
+        const double wanted = rows.mask[k] ? of_rows[k / 3] * steps : 0;
+        CHECK((rows.advantages[k] == wanted ||
+               (std::isnan(wanted) && std::isnan(rows.advantages[k]))));
+      }
+      CHECK((rows.advantages[6] == 0.5 * 1));  // the other group
+      // A row whose tokens are all masked gives zeros, whatever its reward is.
+      for (std::size_t k = 9; k < 12; ++k) CHECK(rows.advantages[k] == 0);
+      const auto check = [&](const auto& exec) {
+        Vector advantages(12, 42), returns(12, 42);
+        gdpo::OutcomeWorkspace<double> workspace;
+        gdpo::advantages_and_returns_into(exec, rewards, rows.batch(), e, rows.to(advantages),
+                                          rows.to(returns), workspace);
+        CHECK(same(advantages, rows.advantages));
+        CHECK(same(returns, rows.returns));
+      };
+      check(gdpo::seq), check(gdpo::parallel(executors::pool(2)));
+      OnDevice<double> scores(rows.scores), advantages(Vector(12, 42)), returns(Vector(12, 42));
+      OnDevice<unsigned char> mask(rows.mask);
+      gdpo::ReturnBatch<double> b;
+      b.mask = gdpo::view(mask.data(), 4, 3);
+      const gdpo::RewardBatch on_device{gdpo::view(scores.data(), 4), gdpo::groups_of(2)};
+      const std::size_t bytes = gdpo::cuda::scratch_bytes(e, on_device, b);
+      OnDevice<unsigned char> memory(std::vector<unsigned char>(bytes, 0));
+      gdpo::advantages_and_returns_into(
+          test_device(1), on_device, b, e, gdpo::view(advantages.data(), 4, 3),
+          gdpo::view(returns.data(), 4, 3), gdpo::cuda::Scratch{memory.data(), bytes});
+      for (std::size_t k = 0; k < 12; ++k) {
+        const double a = advantages.host()[k], h = rows.advantages[k];
+        CHECK((a == h || (std::isnan(a) && std::isnan(h))));
+      }
+    }
+  }
+}
+
+TEST_CASE("outcomes: batches without rows, and rows without tokens", "[outcome]") {
+  for (const Placement placement : {Placement::LastStep, Placement::EveryToken}) {
+    Reinforce e;
+    e.placement = placement, e.tokens.renorm = gdpo::renorm::token_weighted_batch();
+    const Vector none, two{1, 2};
+    Vector out;
+    const std::vector<unsigned char> mask;
+    gdpo::ReturnBatch<double> b;
+    b.mask = gdpo::view(mask.data(), 0, 3);
+    gdpo::advantages_and_returns_into(gdpo::RewardBatch{gdpo::view(none), gdpo::groups_of(2)}, b, e,
+                                      gdpo::view(out.data(), 0, 3));
+    const std::vector<index_t> offsets{0, 0, 0};
+    b.mask = gdpo::view(mask), b.offsets = gdpo::view(offsets);
+    gdpo::advantages_and_returns_into(gdpo::RewardBatch{gdpo::view(two), gdpo::groups_of(2)}, b, e,
+                                      gdpo::view(out));
   }
 }
 

@@ -81,6 +81,9 @@ TEST_CASE("token baseline: what is refused", "[value][errors]") {
     c.batch.weights = gdpo::view(c.numbers.data(), 3, 2);
     CHECK(c.message() ==
           of + "batch.weights: given (3, 2); needed: (2, 3), the shape of batch.returns");
+    c.batch.weights = gdpo::repeated(gdpo::view(c.numbers.data(), 2));
+    CHECK(c.message() ==
+          of + "batch.weights: given one number a row; needed: (2, 3), the shape of batch.returns");
     c.batch.weights = {};
     c.advantages = gdpo::view(c.out.data(), {2, 3}, {0, 1});
     CHECK(c.message().find(of + "advantages: given ") == 0);

@@ -50,6 +50,32 @@ TEST_CASE("a reward stands at the last token of its turn", "[turns]") {
   CHECK(placed(0.5) == Vector{0, 0, 3, 0, 4, 0, 4, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0});
 }
 
+TEST_CASE("storage of rewards, masks and outputs of turns", "[turns]") {
+  const std::vector<float> turns_f(turns.begin(), turns.end());
+  std::vector<double> mask_d(mask.begin(), mask.end());
+  mask_d[1] = none;  // every number but 0 is a valid token
+  std::vector<gdpo::BFloat16> out(2 * 21);
+  gdpo::place_turns_into(gdpo::view(turns_f.data(), 3, 3), gdpo::view(mask_d.data(), 3, 7),
+                         gdpo::View<gdpo::BFloat16, 2>{out.data(), {3, 7}, {14, 2}}, 0.5);
+  for (std::size_t k = 0; k < 21; ++k) CHECK(gdpo::load(out[2 * k]) == placed(0.5)[k]);
+  // Infinite rewards, and rows without turns, which need no columns.
+  const Vector infinite{1, -INFINITY, 3, none};
+  const Mask four{1, 0, 1, 0, 1, 0, 1};
+  Vector of_row(7, 99);
+  const auto place = [&](double gamma) {
+    gdpo::place_turns_into(gdpo::view(infinite.data(), 1, 4), gdpo::view(four.data(), 1, 7),
+                           gdpo::view(of_row.data(), 1, 7), gamma);
+  };
+  place(0);
+  CHECK((of_row[0] == 1 && of_row[2] == -INFINITY && of_row[4] == 3 && std::isnan(of_row[6])));
+  place(0.5);
+  for (const int t : {0, 2, 4, 6}) CHECK(std::isnan(of_row[static_cast<std::size_t>(t)]));
+  const Mask nothing(7, 0);
+  gdpo::place_turns_into(gdpo::view(infinite.data(), 1, 0), gdpo::view(nothing.data(), 1, 7),
+                         gdpo::view(of_row.data(), 1, 7));
+  CHECK(of_row == Vector(7, 0));
+}
+
 TEST_CASE("rewards of turns before and after the discount", "[turns]") {
   using gdpo::Steps;
   // By tokens: token 1 is one step before the end of its turn, two before the next end.

@@ -532,7 +532,7 @@ std::size_t prepass_bytes(const TokenBatch<S>& batch,
 ///     Covariance                               22, and as many
 ///     EntropyClip                              24, and as many; 25 with zero_advantage
 ///
-/// one more where some have Reach::Level; and one more for packed tokens in the last three, unless
+/// one more where some have Reach::Level; and one more for packed tokens in the last four, unless
 /// TopEntropy has a threshold. Where rows are scanned, a thread takes one token after the other,
 /// for eight rows in a block.
 ///

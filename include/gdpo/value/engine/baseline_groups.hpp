@@ -230,7 +230,7 @@ class BaselineGroups {
       const double share = settings_.eps == 0 ? 1.0 : weights / divisor;
       return math::mul(place.low, share);
     }
-    return math::is_zero(divisor) ? 0.0 : products / divisor;
+    return math::is_zero(divisor) && !math::is_nan(products) ? 0.0 : products / divisor;
   }
 
   const TokenBaselineBatch<S>& batch_;

@@ -95,8 +95,8 @@ inline void check_advantages(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS,
     call.fail("weights", contract::text(static_cast<index_t>(weights->size())), "at most 64");
 }
 
-/// Calls f(batch, estimator) with what the arguments of `advantages` describe; the rewards are copied
-/// to float64.
+/// Calls f(batch, estimator) with what the arguments of `advantages` describe; the rewards are
+/// copied to float64.
 template <class F>
 void with_rewards(const char* function, const RewardTensor& table, const Tensor& rewards,
                   const std::string& estimator, GDPO_TORCH_GROUPS_PARAMETERS,

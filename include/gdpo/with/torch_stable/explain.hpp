@@ -8,8 +8,8 @@ namespace torch_stable {
 
 namespace detail {
 
-/// Writes the numbers of an Explanation one behind the other, and a line NAME, LENGTH for each list;
-/// the length of a single number is -1.
+/// Writes the numbers of an Explanation one behind the other, and a line NAME, LENGTH for each
+/// list; the length of a single number is -1.
 struct WriteExplained {
   std::string& lines;
   std::vector<double>& numbers;
@@ -40,8 +40,8 @@ inline constexpr const char* explain_schema =
 ///
 /// Returns the table; lines of words separated by tabulators: "numbers" with a name and a length,
 /// "stage" with a name and a formula, "note" with a sentence, "over" with a word; and the numbers
-/// that the lines name, in their order. The advantages are those of `advantages`, rounded to float32
-/// where it rounds. Errors: those of gdpo::explain, and of `advantages`.
+/// that the lines name, in their order. The advantages are those of `advantages`, rounded to
+/// float32 where it rounds. Errors: those of gdpo::explain, and of `advantages`.
 inline std::tuple<std::string, std::string, Tensor> explain(
     const Tensor& rewards, const std::string& estimator, std::int64_t group,
     const std::vector<std::string>& reward_names, std::int64_t group_size, const Array& group_ids,

@@ -9,15 +9,28 @@ namespace torch_stable {
 
 namespace detail {
 
+/// A count that a tensor holds as a double, which not every whole number above 2^53 is. One below 0
+/// is left to who knows what counts.
+inline index_t count_in(const Call& call, const char* name, double x) {
+  constexpr double most = 9007199254740992;  // 2^53
+  if (!(x >= -most && x <= most) || static_cast<double>(static_cast<index_t>(x)) != x)
+    call.fail(name, contract::Text("a count of ") + contract::text(x), "a whole number");
+  return static_cast<index_t>(x);
+}
 constexpr std::int64_t moments_size = 7;
-/// The moments of a tensor (1, 7) float64: n, weight, mean, mean_low, m2, min, max.
-inline Moments moments_in(const Call& call, const char* name, const Tensor& tensor) {
-  const double* number = doubles_in(call, name, tensor, 2, moments_size,
-                                    "(1, 7) float64: n, weight, mean, mean_low, m2, min, max");
+/// Moments from seven numbers: n, weight, mean, mean_low, m2, min, max. Moves behind them.
+inline Moments next_moments(const Call& call, const char* name, const double*& number) {
   Moments m;
-  m.n = static_cast<index_t>(*number++);
+  m.n = count_in(call, name, *number++);
   gdpo::detail::for_each_number(m, [&number](const char*, double& x) { x = *number++; });
   return m;
+}
+/// The moments of a tensor (1, 7) float64.
+inline Moments moments_in(const Call& call, const char* name, const Tensor& tensor) {
+  constexpr const char* needed = "(1, 7) float64: n, weight, mean, mean_low, m2, min, max";
+  const double* number = doubles_in(call, name, tensor, 2, moments_size, needed);
+  if (tensor.size(0) != 1) call.fail(name, "another tensor", needed);
+  return next_moments(call, name, number);
 }
 inline double* write_moments(const Moments& m, double* out) {
   *out++ = static_cast<double>(m.n);
@@ -111,16 +124,12 @@ inline constexpr const char* merge_moments_schema = "merge_moments(Tensor parts)
 /// The moments of the parts together, merged in their order: of (parts, 7) float64, (1, 7). Errors:
 /// `invalid_input` for another tensor.
 inline Tensor merge_moments(const Tensor& parts) {
-  constexpr const char* function = "gdpo::merge_moments";
+  const detail::Call call("gdpo::merge_moments");
   const double* number =
-      detail::doubles_in(function, "parts", parts, 2, detail::moments_size, "(parts, 7) float64");
+      detail::doubles_in(call, "parts", parts, 2, detail::moments_size, "(parts, 7) float64");
   Moments all;
-  for (std::int64_t p = 0; p < parts.size(0); ++p) {
-    Moments m;
-    m.n = static_cast<index_t>(*number++);
-    gdpo::detail::for_each_number(m, [&number](const char*, double& x) { x = *number++; });
-    all = merge(all, m);
-  }
+  for (std::int64_t p = 0; p < parts.size(0); ++p)
+    all = merge(all, detail::next_moments(call, "parts", number));
   return detail::moments_tensor(all);
 }
 
@@ -128,9 +137,9 @@ inline Tensor merge_moments(const Tensor& parts) {
 inline constexpr const char* running_moments_schema =
     "running_moments(str line, Tensor state, Tensor step) -> Tensor";
 /// A step of update::RunningMoments. `line`: "running_moments" with settings, as in
-/// runtime::configured_running. `state`, `step`: (1, 7) float64, moments so far and of the step over
-/// all ranks. Returns (1, 10): the next moments, and mean, divisor and bound of the rule. Errors:
-/// those of update::RunningMoments, and `invalid_input` for tensors that do not fit.
+/// runtime::configured_running. `state`, `step`: (1, 7) float64, moments so far and of the step
+/// over all ranks. Returns (1, 10): the next moments, and mean, divisor and bound of the rule.
+/// Errors: those of update::RunningMoments, and `invalid_input` for tensors that do not fit.
 inline Tensor running_moments(const std::string& line, const Tensor& state, const Tensor& step) {
   constexpr const char* function = "gdpo::RunningMoments";
   const auto running = detail::running_as<update::RunningMoments>(function, line);
@@ -145,8 +154,8 @@ inline constexpr const char* ema_baseline_schema =
     "(Tensor, Tensor)";
 /// A step of update::EmaBaseline. `line`: "ema_baseline" or another such name, with settings.
 /// `state`: (roles, 2) float64, baseline and number of rewards of each role so far. `rewards`,
-/// `roles`, `valid`: (rows). Returns the next state, and the baselines (rows) float64. Errors: those
-/// of update::EmaBaseline, and `invalid_input` for tensors that do not fit.
+/// `roles`, `valid`: (rows). Returns the next state, and the baselines (rows) float64. Errors:
+/// those of update::EmaBaseline, and `invalid_input` for tensors that do not fit.
 inline std::tuple<Tensor, Tensor> ema_baseline(const std::string& line, const Tensor& state,
                                                const Tensor& rewards, const Tensor& roles,
                                                const Array& valid) {
@@ -156,7 +165,7 @@ inline std::tuple<Tensor, Tensor> ema_baseline(const std::string& line, const Te
   EmaState s;
   for (std::int64_t r = 0; r < state.size(0); ++r) {
     s.baseline.push_back(*number++);
-    s.updates.push_back(static_cast<std::int64_t>(*number++));
+    s.updates.push_back(detail::count_in(call, "state.updates", *number++));
   }
   const Column values = detail::column(call, "rewards", rewards);
   Tensor baselines = detail::doubles({static_cast<std::int64_t>(values.size())});
@@ -174,9 +183,9 @@ inline std::tuple<Tensor, Tensor> ema_baseline(const std::string& line, const Te
 inline constexpr const char* observe_returns_schema =
     "observe_returns(str line, Tensor returns, Tensor rewards, Tensor? ended=None) -> (Tensor, "
     "Tensor)";
-/// The first half of a step of update::ReturnScale. `line`: "return_scale" with settings. `returns`:
-/// (episodes) float64, or without elements before the first step. `rewards`, `ended`: (episodes).
-/// Returns the next returns, and the moments of this step, (1, 7). Errors: those of
+/// The first half of a step of update::ReturnScale. `line`: "return_scale" with settings.
+/// `returns`: (episodes) float64, or without elements before the first step. `rewards`, `ended`:
+/// (episodes). Returns the next returns, and the moments of this step, (1, 7). Errors: those of
 /// update::ReturnScale, and `invalid_input` for tensors that do not fit.
 inline std::tuple<Tensor, Tensor> observe_returns(const std::string& line, const Tensor& returns,
                                                   const Tensor& rewards, const Array& ended) {

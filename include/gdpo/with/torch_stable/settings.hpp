@@ -38,8 +38,9 @@ inline constexpr const char* settings_schema = "settings(str what, str line) -> 
 ///
 /// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
 /// configured_estimator; "contrastive", with that of contrastive_loss; "prepass", "shaping"
-/// or "running", with that of configured_prepass, configured_shaping or configured_running; "pid" or "diagnose", with an empty line.
-/// Errors: `invalid_input` for another word, and those of reading the line.
+/// or "running", with that of configured_prepass, configured_shaping or configured_running; "pid"
+/// or "diagnose", with an empty line. Errors: `invalid_input` for another word, and those of
+/// reading the line.
 inline std::string settings(const std::string& what, const std::string& line) {
   std::string lines;
   const auto add = [&lines](const std::vector<runtime::Setting>& list) {
