@@ -43,7 +43,8 @@ GDPO_COLD inline std::string multiplier_formula(double eps, EpsAt eps_at) {
   }
 }
 
-/// The settings of a policy that its formula does not show, as " [ddof=1 of=group]"; empty without any.
+/// The settings of a policy that its formula does not show, as " [ddof=1 divide_by=any_mean]"; empty
+/// without any.
 template <class P>
 GDPO_COLD std::string settings_in_brackets(const P& policy) {
   std::string words;
