@@ -81,8 +81,10 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                   "template <class Call> void operator()(Call&) const");
     Call call(function, exec, batch, constrained.estimator, constrained.constraints, workspace,
               report);
-    if (call.active().empty())
-      return advantages_into(exec, batch, call.estimator(), out, workspace, report);
+    if (call.active().empty()) {
+      advantages_into(exec, batch, call.estimator(), out, workspace, report);
+      return call.clip(out);
+    }
     constrained.placement(call);
     call.write(out);
   }
