@@ -17,6 +17,10 @@ struct PhraseOf<P, std::void_t<decltype(std::declval<const P&>().phrase())>> {
   static const char* of(const P& policy, const char*) { return policy.phrase(); }
 };
 
+/// False for every type: explain takes GroupAdvantage in an overload.
+template <class Estimator>
+constexpr bool is_explained_v = false;
+
 /// Whether a scale divides by a spread with an eps beside it.
 template <class S, class = void>
 constexpr bool has_eps_v = false;
@@ -43,7 +47,8 @@ GDPO_COLD inline std::string multiplier_formula(double eps, EpsAt eps_at) {
   }
 }
 
-/// The settings of a policy that its formula does not show, as " [ddof=1 of=group]"; empty without any.
+/// The settings of a policy that its formula does not show, as " [ddof=1 divide_by=any_mean]", or
+/// nothing.
 template <class P>
 GDPO_COLD std::string settings_in_brackets(const P& policy) {
   std::string words;
@@ -165,7 +170,7 @@ GDPO_COLD inline void write_notes(const Missing& missing, Singleton singleton, i
        "the only used row (singleton is exclude): in no renormalization, advantage 0");
   for (std::size_t c = 0; c < rewards; ++c) {
     if (e.weights[c] == 0) {
-      e.notes.push_back("reward " + std::to_string(c) + ": weight 0, not read");
+      e.notes.push_back("reward " + std::to_string(c) + ": weight 0, in no sum");
       continue;
     }
     const auto name = "reward " + std::to_string(c);
@@ -188,7 +193,9 @@ GDPO_COLD inline void write_notes(const Missing& missing, Singleton singleton, i
     } else if (rules[j] == Rule::Unknown) {
       e.notes.push_back(name + ": a value is infinite or NaN, so that its statistics are unknown");
     } else if (column.n == 1) {
-      e.notes.push_back(name + ": one value counts (singleton is " + word_of(singleton) + ")");
+      // Where the baseline compares no member with its group, it is no special case.
+      if (rules[j] != Rule::Policies)
+        e.notes.push_back(name + ": one value counts (singleton is " + word_of(singleton) + ")");
     } else if (column.equal) {
       e.notes.push_back(name + ": all values are equal" +
                         (rules[j] == Rule::Zero ? ", every term is 0" : ""));
@@ -240,7 +247,8 @@ struct WriteTerms {
   double spread(const ObservedTerm& term) const {
     if constexpr (has_eps_v<Scale>) {
       if (term.rule == Rule::Nan || term.rule == Rule::Unknown) return math::nan();
-      const bool compares = term.args.group.n > 1 || ReadsBatch<Scale>::of(scale);
+      const bool compares =
+          term.args.group.n > 1 || (!per_group_values_v<Scale> && ReadsBatch<Scale>::of(scale));
       if (term.rule == Rule::Zero && !compares) return 0;
       const double multiplier =
           factor_of(plain, Rule::Policies, term.args, term.centered, scratch.data());
@@ -265,6 +273,9 @@ struct WriteTerms {
 /// group: a number of the grouping, 0 to groups - 1 (by_id: groups are numbered by ascending id).
 /// The whole batch is computed, because statistics and the second normalization may read it: a call
 /// takes as long as `advantages` and allocates. It is for a look at a run, not for every step.
+///
+/// A gdpo::Constrained is not explained. Its `estimator` is; set the weights of the rewards to 0
+/// that only the constraints read.
 ///
 /// Errors: invalid_input where `advantages` throws it, and for a group that there is not.
 template <class T, class Groups, class B, class S, class C, class Renorm>
@@ -359,6 +370,16 @@ Explanation explain(const RewardBatch<T, Groups>& batch,
   write_stages(estimator, estimator.renorm, e);
   write_notes(estimator.missing, estimator.singleton, lone, rules, e);
   return e;
+}
+
+/// Taken by calls with another estimator: it only says what is wrong, by static_assert.
+template <class T, class Groups, class Estimator>
+Explanation explain(const RewardBatch<T, Groups>&, const Estimator&, index_t) {
+  static_assert(detail::is_explained_v<Estimator>,
+                "explain takes a gdpo::GroupAdvantage (gdpo::Gdpo{}, a preset); of a "
+                "gdpo::Constrained its `estimator`, and of a gdpo::runtime::Estimator what "
+                "std::visit gives");
+  return {};
 }
 
 /// The same for rewards (N, C) in groups, in the order of arguments of `advantages`.

@@ -38,11 +38,13 @@ struct Explanation {
   bool sums_first = false;          ///< SumThenNormalize: one column, the weighted sum.
   std::vector<index_t> rows;        ///< (K) row of each member in the batch.
   std::vector<unsigned char> used,  ///< (K) 0: the row has valid == 0 and is in no statistic.
-      excluded;  ///< (K) 1: the row gets 0: it has no reward, or is the only used row.
+      /// (K) 1: the row gets 0: it has no reward, is left out with UnusedRow::Exclude, or is the
+      /// only used row with Singleton::Exclude.
+      excluded;
   std::vector<double> weights;  ///< (C) of the rewards.
   std::vector<double> rewards,  ///< (K, C) row-major: as the array has them.
       gated,  ///< (K, C) after the gates: 0 where one is closed, NaN where its condition is.
-      known;  ///< (K, C) after the rule for missing and infinite rewards; NaN: left out.
+      known;  ///< (K, C) after the rule for missing and infinite rewards; NaN: missing.
   std::vector<double> penalty;           ///< (K) what the penalty takes off; 0 without one.
   std::vector<ExplainedColumn> columns;  ///< Of rewards with a weight, or of the weighted sum.
   std::vector<double> sum;               ///< (K) s: the combined values before the renormalization.
@@ -96,10 +98,10 @@ void for_each_explained(const Explanation& e, const F& f) {
   f("renorm_back", e.renorm.back), f("advantage", e.advantage);
 }
 
-/// A number for a table: four decimals, or an exponent where those would hide it; "-" for NaN.
-GDPO_COLD inline std::string table_number(double x) {
+/// A number for a table: four decimals, or an exponent where those would hide it; `none` for NaN.
+GDPO_COLD inline std::string table_number(double x, const char* none = "-") {
   char text[40];
-  if (math::is_nan(x)) return "-";
+  if (math::is_nan(x)) return none;
   const double size = math::abs(x);
   const bool plain = math::is_zero(x) || (size >= 0.00095 && size < 1e6);
   std::snprintf(text, sizeof text, plain ? "%.4f" : "%.3e", x);
@@ -138,9 +140,10 @@ inline bool shows_same(const std::vector<double>& a, const std::vector<double>& 
 /// A table of columns of numbers, with a word behind each line.
 class NumberTable {
  public:
-  GDPO_COLD void add(const std::string& heading, const std::vector<double>& numbers) {
+  GDPO_COLD void add(const std::string& heading, const std::vector<double>& numbers,
+                     const char* none = "-") {
     std::vector<std::string> cells{heading};
-    for (const double x : numbers) cells.push_back(table_number(x));
+    for (const double x : numbers) cells.push_back(table_number(x, none));
     columns_.push_back(cells);
   }
   GDPO_COLD void add_rows(const std::vector<index_t>& rows) {
@@ -276,8 +279,8 @@ class ExplanationText {
     for (const ExplainedColumn& column : e_.columns) {
       if (column.reward >= 0) table.add(name(column.reward), column.weighted);
     }
-    table.add("s", e_.sum);
-    table.add("a", e_.advantage);
+    table.add("s", e_.sum, "nan");  // every row has these: NaN is no gap
+    table.add("a", e_.advantage, "nan");
     text_ += "\nadvantage\n";
     if (e_.over != RenormOver::None) {
       text_ += "  n = " + formula_number(e_.renorm_n) + ", mean = " + table_number(e_.renorm_mean) +

@@ -82,8 +82,8 @@ class GigpoWorkspace {
                          const Gigpo<EE, S>&, View<R, 1>, GigpoWorkspace<TT, G>&);
 
   /// Fills in the discounted returns: of each reward, from the last row of an episode to its first.
-  /// Missing rewards add nothing; where no reward follows, the return is missing. Unused rows are
-  /// no steps.
+  /// Missing rewards add nothing; where no reward follows, the return is missing. inf - inf is inf,
+  /// which is not missing. Unused rows are no steps.
   void discount(const RewardBatch<T, Groups>& batch, double gamma) {
     const index_t rows = batch.rewards.extent[0], rewards = batch.rewards.extent[1];
     returns_.resize(detail::as_size(rows * rewards));
@@ -94,9 +94,11 @@ class GigpoWorkspace {
         double& carried = carried_[detail::as_size(episodes_.rollout_of()(i) * rewards + c)];
         const double reward = static_cast<double>(load(batch.rewards(i, c))),
                      later = gamma > 0 ? math::mul(gamma, carried) : math::nan();
+        const double sum = reward + later;
         const double now = math::is_nan(reward)  ? later
                            : math::is_nan(later) ? reward
-                                                 : reward + later;
+                           : math::is_nan(sum)   ? math::infinity
+                                                 : sum;
         returns_[detail::as_size(i * rewards + c)] = static_cast<Scalar>(now);
         if (is_step) carried = now;
       }

@@ -14,7 +14,8 @@ namespace baseline {
 /// It is computed from the differences from the largest value, as tau log1p(mean_j expm1(d_j /
 /// tau)), so that nothing overflows, an offset of the values costs no digits, and it is accurate
 /// for a large tau too. The sum is a TwoSum: rows in another order give the same bits. Centered
-/// values do not sum to 0, so a second normalization over the batch subtracts their mean.
+/// values do not sum to 0, so a second normalization over the batch subtracts their mean. A group
+/// with an infinite value is NaN.
 struct LogMeanExp {
   static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
       from_group = true;                          ///< A degenerate group gets exactly 0.

@@ -42,8 +42,9 @@ GDPO_DATA_INLINE constexpr auto enumerators(MissingRow) {
 /// What a reward that is infinite means.
 enum class InfiniteEntry {
   /// It flows through the formulas: what is compared with it is NaN; where the mean of the group is
-  /// subtracted and nothing scales the rest, the finite members get an infinity of the other sign
-  /// (verl, ms-swift). Groups without a spread of their own keep exactly 0.
+  /// subtracted (baseline::Mean, LeaveOneOut, ShiftedMean) and nothing scales the rest, the finite
+  /// members get an infinity of the other sign (verl, ms-swift, Trinity-RFT). Under `reward_clip`
+  /// it becomes a bound. Groups without a spread keep exactly 0.
   Propagate,
   Missing,  ///< It is a missing reward, as NaN is: MissingEntry says what that means.
   /// As Propagate; then a term that is NaN counts as 0, and an infinite combined value as the

@@ -11,8 +11,8 @@
 namespace gdpo {
 
 /// One reward over the batch.
-/// Its statistics are those of the values that are there: gates are applied, penalties are not;
-/// unused rows are left out, and so are missing rewards, even where they count as 0
+/// Its statistics are those of the values that are there: gates are applied, penalties and bounds
+/// are not; unused rows are left out, and so are missing rewards, even where they count as 0
 /// (MissingEntry::Zero). Rewards of weight 0 are described too.
 struct RewardReport {
   // Inlined for the same reason as the members of GroupReport below.
@@ -25,7 +25,8 @@ struct RewardReport {
   double min = 0,   ///< The smallest; NaN where there is none.
       max = 0;      ///< The largest; NaN where there is none.
   /// Among the groups that have a value, the fraction in which all values are equal; 0 without
-  /// such groups. Here missing rewards that count as 0 are values, and penalties are subtracted.
+  /// such groups. Here missing rewards that count as 0 are values, a reward that is normalized by
+  /// itself is within its bounds (GroupAdvantage::reward_clip), and its penalty is subtracted.
   double zero_std_groups = 0;
   /// How much of the advantages the reward explains: the share of the squared combined values s,
   /// each group about its mean, that comes from this reward,
@@ -33,12 +34,11 @@ struct RewardReport {
   ///     sum_g Q_g cov_g(u, t) / var_g(t) / sum_g Q_g,    Q_g = sum_i (s_i - mean_g s)^2
   ///
   /// u_i is the reward's part of a sum t_i. With NormalizeThenSum u is its standardized value times
-  /// its weight and t = s; with SumThenNormalize u is the reward times its weight and t the weighted
-  /// sum. Rows that count enter, and groups in which s and t differ; a missing reward has the part
-  /// 0. The shares of all rewards add up to 1, to less or more where a penalty or a
-  /// bound is in the sum. A
-  /// share below 0: the reward works against the sum of the others. 1 for a single reward that
-  /// counts; NaN where no group has a spread.
+  /// its weight and t = s; with SumThenNormalize u is the reward times its weight and t the
+  /// weighted sum. Rows that count enter, and groups in which s and t differ and no reward is
+  /// infinite; a missing reward has the part 0. The shares of all rewards add up to 1, to less or
+  /// more where a penalty or a bound is in the sum. A share below 0: the reward works against the
+  /// sum of the others. 1 for a single reward that counts; NaN where no group has a spread.
   double explained = 0;
 
   /// What merge() adds up; the numbers above follow from these four, and `within_squares` of the
@@ -83,7 +83,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(RewardStd) {
 
 /// What a call of `advantages` saw: counts, degenerate groups and statistics of the rewards.
 /// Statistics of the *reward sum* are those of sum_c w_c r_ic over the rows that are neither
-/// unused nor excluded; where the penalty is on the sum it is subtracted, and gates are applied.
+/// unused nor excluded; gates and bounds of rewards are applied, and the penalty is subtracted.
 /// A report may be used again: each call overwrites every field. merge() gives the report of two
 /// micro-batches or ranks together.
 struct GroupReport {
@@ -150,8 +150,9 @@ struct GroupReport {
   /// The correlation of two rewards within groups, -1 to 1: of their differences from the means of
   /// the group, pooled over all groups. Two rewards that agree on which completion of a prompt is
   /// better have one near 1; below 0 they pull the policy apart. NaN where one of the two has no
-  /// spread in any group; 1 of a reward with itself. Another number than 0 to C - 1 throws
-  /// invalid_input.
+  /// spread in any group, and where the sums of squares overflow or vanish, as those of rewards
+  /// beyond 1e150 or below 1e-150 may; 1 of a reward with itself. Another number than 0 to C - 1
+  /// throws invalid_input.
   GDPO_DATA_HOST_INLINE double correlation(index_t a, index_t b) const;
   /// How many groups have equal combined values although some reward differs within them: rewards
   /// cancel each other, or one that alone differs has weight 0.

@@ -17,7 +17,7 @@ enum class Take {
   Last,   ///< The last row, with its rewards and all its columns (ms-swift, verl, Trinity).
   First,  ///< The first row, likewise.
   /// The sum of each reward over the rows that have it (NaN: missing), and of every column. A
-  /// reward that no row has is missing.
+  /// reward that no row has is missing. inf - inf is inf, so that it shows as an infinite reward.
   Sum,
   /// The mean of each reward, over the rows that have it; baseline and weights likewise. Tokens and
   /// penalty are sums, because the rollout has the tokens of all its rows.
@@ -46,6 +46,8 @@ class TakenNumber {
     if (count_ == 0 || math::is_nan(x) || x > largest_) largest_ = x;
     ++count_;
   }
+  /// Whether nothing was added.
+  bool empty() const { return count_ == 0; }
   /// The sum, mean or maximum of what was added; NaN if that is nothing.
   double value(Take take) const {
     if (count_ == 0) return math::nan();
@@ -291,7 +293,10 @@ class Rollouts {
         const double x = value(i);
         if (!skips_nan || !math::is_nan(x)) number.add(x);
       }
-      return number.value(rule);
+      const double value_of_all = number.value(rule);
+      // A reward of inf - inf is not a missing one.
+      const bool both = skips_nan && !number.empty() && math::is_nan(value_of_all);
+      return both ? math::infinity : value_of_all;
     };
     for (index_t c = 0; c < rewards; ++c) {
       Scalar& reward = s.rewards[index(m * rewards + c)];

@@ -32,8 +32,8 @@ enum class Of {
   /// All of them about the mean of their own group: the pooled variance of the groups. Only groups
   /// of two or more enter.
   Within,
-  /// The used values of the group, each about the mean of the others: n / (n - 1) times Group. It is
-  /// the std of what baseline::LeaveOneOut leaves (AReaL, mean_leave1out).
+  /// The used values of the group, each about the mean of the others: n / (n - 1) times Group. It
+  /// is the std of what baseline::LeaveOneOut leaves (AReaL, mean_leave1out).
   GroupOthers,
   GroupRms,  ///< The used values of the group about 0: their root mean square.
   BatchRms   ///< All used values of the column about 0 (AReaL, mean_level=None).
@@ -200,8 +200,9 @@ GDPO_DATA_INLINE constexpr auto enumerators(DivideBy) {
 /// The mean of the group: 1 / (mean + eps). MaxRL (arXiv 2602.02710), with baseline::Mean: with
 /// rewards of 0 and 1 it follows the gradient of the log-likelihood of success up to the order of
 /// the group size, where RLOO follows that of the success rate. prime-rl's MaxRLAlgorithm and
-/// SkyRL's compute_maxrl_advantage. Where mean + eps is 0 the multiplier is 0. A group of one has
-/// the multiplier 1, so that Singleton::Raw leaves its value as it is.
+/// SkyRL's compute_maxrl_advantage. Where mean + eps is 0, or so small that 1 over it overflows,
+/// the multiplier is 0. A group of one has the multiplier 1, so that Singleton::Raw leaves its
+/// value as it is.
 struct GroupMean {
   static constexpr bool per_group = true,        ///< One value for the group.
       takes_lanes = true;                        ///< Several rewards in one call.
@@ -220,15 +221,18 @@ struct GroupMean {
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
+    using math::select;
     using V = std::decay_t<decltype(a.group.mean)>;
     const V zero = math::constant<V>(0.0), one = math::constant<V>(1.0);
+    if (a.group.n == 1) return one;
     if constexpr (std::is_same_v<V, double>) {
       if (a.group.unknown) return math::nan();
     }
-    if (a.group.n == 1) return one;
+    // NaN is no mean: that of finite values whose sum overflows.
     const V divisor = a.group.mean + math::constant<V>(eps), k = one / divisor;
-    if (divide_by == DivideBy::PositiveMeans) return V(math::select(a.group.mean > zero, k, zero));
-    return V(math::select(math::is_zero(divisor), zero, k));
+    const V finite = select(math::is_zero(one / k), zero, k);
+    if (divide_by == DivideBy::PositiveMeans) return V(select(a.group.mean <= zero, zero, finite));
+    return finite;
   }
 };
 

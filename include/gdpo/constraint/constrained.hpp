@@ -18,8 +18,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// **Constrained rewards** are read as they stand in the batch. Gates, the KL penalty, reward_clip
 /// and an external baseline apply to the primary rewards only; under Composite reward_clip bounds
-/// what is left after the violations. `clip` bounds the final advantages. A policy that reads `MemberArgs::external`
-/// finds 0 there for violations.
+/// what is left after the violations. `clip` bounds the final advantages. A policy that reads
+/// `MemberArgs::external` finds 0 there for violations.
 ///
 /// **Missing rewards.** A constrained reward that is NaN follows `missing` of the estimator. If it
 /// is skipped, it is in no statistic of its constraint and adds nothing to its row. A row without a
@@ -81,8 +81,10 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                   "template <class Call> void operator()(Call&) const");
     Call call(function, exec, batch, constrained.estimator, constrained.constraints, workspace,
               report);
-    if (call.active().empty())
-      return advantages_into(exec, batch, call.estimator(), out, workspace, report);
+    if (call.active().empty()) {
+      advantages_into(exec, batch, call.estimator(), out, workspace, report);
+      return call.clip(out);
+    }
     constrained.placement(call);
     call.write(out);
   }

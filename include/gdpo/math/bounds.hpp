@@ -15,8 +15,8 @@ inline void check_ends(const char* function, const FieldPath& path, double lo, d
 
 }  // namespace detail
 
-/// A closed interval that a log ratio, an estimate, a reward or an advantage is clamped to. Infinite
-/// ends are off.
+/// A closed interval that a log ratio, an estimate, a reward or an advantage is clamped to. An
+/// infinite end is off.
 ///
 /// The gradient passes inside, both ends included, and is 0 outside. Needed: lo < hi.
 struct Bounds {

@@ -43,7 +43,8 @@ inline constexpr auto batch_norm =
 /// mean_level=None and std_level="batch": divided by the root mean square of the batch + 1e-5.
 inline constexpr auto batch_std_norm =
     detail::normalization(baseline::None{}, detail::std_of(scale::Of::BatchRms));
-/// mean_level="group" and std_level="group": minus the mean of the group, divided by its std + 1e-5.
+/// mean_level="group" and std_level="group": minus the mean of the group, divided by its std +
+/// 1e-5.
 inline constexpr Grpo group_norm =
     detail::normalization(baseline::Mean{}, detail::std_of(scale::Of::Group));
 /// mean_level="group" and std_level="batch": divided by the std of the centered batch + 1e-5.

@@ -54,9 +54,9 @@ inline constexpr Gdpo gdpo = [] {
   return e;
 }();
 
-/// RLOOTrainer._generate_and_score_completions: the sum of the rewards minus its mean over the other
-/// scored rows of the group; a row that is alone gets 0. reward_clip_range is `reward_clip`, and
-/// beta is penalty.coef, of RewardBatch::penalty = the sum of old_logp - ref_logp over the row.
+/// RLOOTrainer._generate_and_score_completions: the sum of the rewards minus its mean over the
+/// other scored rows of the group; a row that is alone gets 0. reward_clip_range is `reward_clip`,
+/// and beta is penalty.coef, of RewardBatch::penalty = the sum of old_logp - ref_logp over the row.
 inline constexpr Rloo rloo = [] {
   Rloo e{};
   e.missing = detail::missing;

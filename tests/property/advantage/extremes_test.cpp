@@ -50,6 +50,13 @@ TEST_CASE("an infinite reward gives its group nothing finite and touches no othe
   shows_infinite_rewards(false, gdpo::DrGrpo{});
   shows_infinite_rewards(false, gdpo::Rloo{});
   shows_infinite_rewards(true, gdpo::before_renorm(gdpo::Gdpo{}));
+  using gdpo::combine::SumThenNormalize;
+  gdpo::GroupAdvantage<gdpo::baseline::ShiftedMean, gdpo::scale::None, SumThenNormalize> shifted;
+  shifted.baseline.shift = -0.1;
+  shows_infinite_rewards(false, shifted);
+  shows_infinite_rewards(true, gdpo::MaxRl{});
+  gdpo::GroupAdvantage<gdpo::baseline::LogMeanExp, gdpo::scale::None, SumThenNormalize> log_mean;
+  shows_infinite_rewards(true, log_mean);
 }
 
 TEST_CASE("a sum that overflows is not a degenerate sum") {

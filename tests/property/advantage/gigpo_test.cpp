@@ -172,6 +172,22 @@ TEST_CASE("numbers by hand, in place, in the memory of the call before", "[gigpo
   CHECK(counted::allocations == allocated);
 }
 
+TEST_CASE("returns of infinite rewards show, also of both signs", "[gigpo]") {
+  const double inf = HUGE_VAL;
+  const Vector x{1, inf, -inf, 0, 2};
+  const std::vector<int> episodes{1, 1, 1, 1, 2}, states{1, 2, 3, 4, 1};
+  gdpo::GigpoWorkspace<double, gdpo::GroupsOf> workspace;
+  Vector out(5);
+  gdpo::gigpo_into(gdpo::simd, gdpo::RewardBatch{gdpo::view(x), gdpo::groups_of(5)},
+                   gdpo::view(episodes), gdpo::view(states), gdpo::Gigpo<gdpo::DrGrpo>{},
+                   gdpo::view(out), workspace);
+  const auto& returns = workspace.steps().rewards;
+  CHECK(Vector{returns(0, 0), returns(1, 0), returns(2, 0), returns(3, 0), returns(4, 0)} ==
+        Vector{inf, inf, -inf, 0, 2});
+  CHECK(workspace.episodes().batch().rewards(0, 0) == inf);
+  for (const int row : {0, 1, 2, 3}) CHECK(!std::isfinite(out[static_cast<std::size_t>(row)]));
+}
+
 TEST_CASE("what GiGPO refuses", "[gigpo]") {
   const Vector x{0, 1, 2, -2};
   Vector out(4, 99);

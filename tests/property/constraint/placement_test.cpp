@@ -463,7 +463,8 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
     const naive::Settings& e = c.naive.estimator;
     if (!naive::detail::from_group(e.baseline) || e.renorm == naive::Renorm::Tokens ||
         (e.scale == naive::Scale::Others && e.renorm == naive::Renorm::Batch)) {
-      continue;  // without a baseline of the group, or with a batch mean that is not 0, the result is not 0
+      // Without a baseline of the group, or with a batch mean that is not 0, the result is not 0.
+      continue;
     }
     visit_estimator([](auto& own) { own.singleton = gdpo::Singleton::Zero; }, c.estimator);
     for (double& x : c.data.rewards) x = std::isnan(x) ? random.uniform() : x;

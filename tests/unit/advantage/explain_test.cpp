@@ -147,6 +147,10 @@ TEST_CASE("an explanation says what is special in a group", "[explain]") {
   CHECK(says(explain({2, NAN, 1}, gdpo::Grpo{}), "row 1: excluded"));
   CHECK(says(explain({2, 0, 1}, gdpo::Gdpo{}), "the batch has this group only"));
   CHECK(explain({2, 0, 1}, gdpo::Grpo{}).notes.empty());
+  // An advantage that is NaN is no gap in the table.
+  CHECK(explain({2, INFINITY, 1}, gdpo::Grpo{}).to_text().find("nan") != std::string::npos);
+  // One value is no special case where it is compared with no group.
+  CHECK(!says(explain({2}, gdpo::RawReward{}), "singleton"));
 
   // Two rewards that undo each other in every row.
   const std::vector<double> opposite = {1, 0, 0, 1, 1, 0};

@@ -1,6 +1,6 @@
 // labels: sanitizers
-// Policies of the field beside means and stds, by hand: MaxRL, OPMD, ASYMRE, means of the batch, stds
-// about other means, bounds, and rows that are alone.
+// Policies of the field next to means and stds, by hand: MaxRL, OPMD, ASYMRE, means of the batch,
+// stds about other means, bounds, and rows that are alone.
 #include <gdpo/advantages.hpp>
 #include <gdpo/presets/trinity.hpp>
 #include <gdpo/presets/trl.hpp>
@@ -42,6 +42,17 @@ TEST_CASE("MaxRL divides by the mean of the group", "[maxrl]") {
   // A group of one keeps its value under Singleton::Raw.
   e.singleton = gdpo::Singleton::Raw;
   check(of({0.25, -3}, 1, e), {0.25, -3});
+  // Also an infinite one, where nothing compares it.
+  gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::GroupMean, SumThenNormalize> alone;
+  CHECK(of({gdpo::math::infinity, 2}, 1, alone) == std::vector<double>{gdpo::math::infinity, 2});
+  // A mean whose reciprocal overflows is no divisor, and a sum that overflows has no mean.
+  for (const auto divide_by :
+       {gdpo::scale::DivideBy::PositiveMeans, gdpo::scale::DivideBy::AnyMean}) {
+    gdpo::MaxRl extreme;
+    extreme.scale.divide_by = divide_by;
+    CHECK(of({1e-310, 0, 2, 0}, 2, extreme) == std::vector<double>{0, 0, 1, -1});
+    for (const double x : of({1.7e308, 1.6e308, 1, 1}, 4, extreme)) CHECK(std::isnan(x));
+  }
 }
 
 TEST_CASE("the log of the mean exponential lies between the mean and the best", "[opmd]") {

@@ -315,6 +315,29 @@ TEST_CASE("groups that are narrow against the batch, and groups that hold its sq
   CHECK(infinite.narrow_groups(100) == 0);
 }
 
+TEST_CASE("a group with an infinite reward explains nothing", "[report]") {
+  const double inf = std::numeric_limits<double>::infinity();
+  // In the second group the mean of the first reward is infinite.
+  const std::vector<double> rewards{1, 0, 0, 2, inf, 1, 0, 0}, finite{1, 0, 0, 2};
+  const auto check = [&](auto e) {
+    e.weights = {1, 0.25};
+    for (const auto infinite : {gdpo::InfiniteEntry::NanToNum, gdpo::InfiniteEntry::Propagate}) {
+      e.missing.infinite = infinite;
+      const gdpo::GroupReport r = report_of(rewards, 2, 2, e), wanted = report_of(finite, 2, 2, e);
+      CHECK(near_to(r.within_squares, wanted.within_squares));
+      for (const std::size_t c : {0u, 1u})
+        CHECK(near_to(r.rewards[c].explained, wanted.rewards[c].explained));
+      CHECK(near_to(r.rewards[0].explained + r.rewards[1].explained, 1));
+    }
+  };
+  check(gdpo::DrGrpo{});
+  check(gdpo::RawReward{});
+  check(gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::None>{});
+  // Squares that overflow are no correlation.
+  CHECK(std::isnan(report_of({1e200, 1e200, 0, 0}, 2, 2).correlation(0, 1)));
+  CHECK(report_of({1e140, 1e140, 0, 0}, 2, 2).correlation(0, 1) == 1);
+}
+
 TEST_CASE("two rewards that vary apart: how they go together, and what each explains", "[report]") {
   // Weighted 1 and 1/2, the sums are 1.5, 0.5, 1 and 0: variances 1 and 1/4 of 5/4.
   const std::vector<double> apart{1, 1, 0, 1, 1, 0, 0, 0};

@@ -276,6 +276,53 @@ TEST_CASE("with LambdaNorm::Sum advantages stay within those of the reward and o
   }
 }
 
+TEST_CASE("bounds of a constrained estimator", "[placement][clip]") {
+  Random random(3);
+  std::vector<double> rewards;
+  for (int i = 0; i < G; ++i)
+    rewards.insert(rewards.end(), {4 * random.uniform() - 2, 4 * random.uniform() - 2});
+  const auto run = [&](const auto& e, const auto& p, double lambda) {
+    const gdpo::Constraint c{1, lambda, 0.5, 1, gdpo::Bound::AtLeast, gdpo::Signal::Linear};
+    return gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(4),
+                            gdpo::Constrained{e, p, {c}});
+  };
+  const auto clamped = [](std::vector<double> a, double low, double high) {
+    for (double& x : a) x = std::min(std::max(x, low), high);
+    return a;
+  };
+  const auto check = [&](auto e, const auto& p) {
+    // `clip` bounds the mixed advantages, also where no constraint is active.
+    for (const double lambda : {0.0, 0.7}) {
+      e.clip = {};
+      const std::vector<double> expected = clamped(run(e, p, lambda), -0.3, 0.2);
+      e.clip = {-0.3, 0.2};
+      CHECK(run(e, p, lambda) == expected);
+    }
+  };
+  for (const auto norm : {LambdaNorm::None, LambdaNorm::Sum}) {
+    check(gdpo::Gdpo{}, placement::FixedScale{norm});
+    check(gdpo::DrGrpo{}, placement::FixedScale{norm});
+    check(gdpo::Gdpo{}, placement::AdvantageMix{norm});
+    check(gdpo::Gdpo{}, placement::NormalizeThenCombine{norm});
+  }
+  check(gdpo::Gdpo{}, placement::Composite{});
+  check(gdpo::Grpo{}, placement::Composite{});
+
+  // `reward_clip` bounds the primary reward; the violation of 2.5 and more stays as it is.
+  gdpo::DrGrpo e;
+  rewards = {3, 0.5, 0, -2, -5, 0.5, 1, 0.5};
+  rewards.resize(2 * G, 0.5);
+  e.reward_clip = {-1, 1};
+  const std::vector<double> a = run(e, placement::FixedScale{LambdaNorm::None}, 1),
+                            whole = run(e, placement::Composite{}, 1);
+  // Rewards 1, 0, -1, 1 with mean 1/4; violations 0, 2.5, 0, 0 with mean 5/8.
+  for (const auto& [i, value] : {std::pair{0, 1.375}, {1, -2.125}, {2, -0.625}, {3, 1.375}})
+    CHECK(std::abs(a[static_cast<std::size_t>(i)] - value) <= tolerance::formula);
+  // Composite bounds what is left of them: 1, -1, -1, 1.
+  for (const auto& [i, value] : {std::pair{0, 1.0}, {1, -1.0}, {2, -1.0}, {3, 1.0}})
+    CHECK(std::abs(whole[static_cast<std::size_t>(i)] - value) <= tolerance::formula);
+}
+
 TEST_CASE("one small violation among satisfied samples", "[placement][meaning]") {
   // 15 samples meet the limit, and one misses it by 1e-3 or by 1. Standardized, both misses weigh
   // the same; in stds of a baseline they do not.

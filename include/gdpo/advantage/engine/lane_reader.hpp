@@ -43,8 +43,8 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   }
 
   /// sum_c w_c r_ic and sum_c |w_c r_ic| of the rows row(p, k), p < P, as weighted_sum adds them,
-  /// to sums and magnitudes (members, P). NaN where a reward is NaN; bounds and
-  /// penalties are not applied. At least one reward must have a weight. scratch: (members, most_lanes).
+  /// to sums and magnitudes (members, P). NaN where a reward is NaN; bounds and penalties are not
+  /// applied. At least one reward must have a weight. scratch: (members, most_lanes).
   template <int P = side_by_side<1>, class Row>
   void lane_sums(const Row& row, index_t members, double* scratch, double* sums,
                  double* magnitudes) const {

@@ -132,7 +132,7 @@ GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& 
     double *s = table.combined(work) + first, *total = table.total(work) + first;
     // Of a standardized reward of which no member lacks a value the differences are those of the
     // reward times one factor, which the engine has kept. Others are asked from it.
-    bool by_factor = rules.one_factor;
+    bool by_factor = rules.one_factor, known = true;
     for (index_t j = 0; j < used; ++j) {
       double* part = table.adjusted(work, work.used_rewards[as_size(j)]) + first;
       for (index_t k = 0; k < members; ++k) {
@@ -141,9 +141,11 @@ GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& 
         } else {
           by_factor = by_factor && !math::not_finite(part[k]);
           if (rules.skips && math::is_nan(part[k])) part[k] = 0;
+          known = known && !math::not_finite(part[k]);
         }
       }
     }
+    if (!known) continue;
     const bool ask = !rules.sums_first && !by_factor;
     if (ask) {
       struct Place {

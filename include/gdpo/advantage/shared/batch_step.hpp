@@ -180,7 +180,7 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
              [&](const auto& blocks) { return batch_moments(blocks, batch, renorm.over, work); });
 }
 
-/// Clamps the advantages in `out`. It is a step of its own, so that it costs nothing where it is off.
+/// Clamps the advantages in `out`. It is a separate step, so that it costs nothing where it is off.
 template <class Exec, class R>
 void clip_advantages(const Exec& exec, const Bounds& bounds, View<R, 1> out) {
   if (is_off(bounds)) return;

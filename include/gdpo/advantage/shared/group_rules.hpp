@@ -58,12 +58,16 @@ GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
   return stat.degenerate && from_group_v<Baseline> ? Rule::Zero : Rule::Policies;
 }
 
+/// Whether the baseline is the mean of the group, with or without a finite number added.
+template <class Baseline>
+constexpr bool is_mean_v = zero_sum_v<Baseline> || std::is_same_v<Baseline, baseline::ShiftedMean>;
+
 /// The baseline of a member. scratch: memory for a policy with per_group_values. Of values that
 /// hold an infinity, only a mean is known: it is that infinity, where they do not hold both.
 template <class Baseline>
 GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args,
                                   double* scratch) {
-  if (rule == Rule::Unknown) return {zero_sum_v<Baseline> ? args.group.mean : math::nan(), 0.0};
+  if (rule == Rule::Unknown) return {is_mean_v<Baseline> ? args.group.mean : math::nan(), 0.0};
   if (rule != Rule::Policies) return {rule == Rule::Nan ? math::nan() : 0.0, 0.0};
   const auto base = ask(baseline, args, scratch);
   if constexpr (std::is_same_v<decltype(base), const Split<double>>) {

@@ -108,10 +108,10 @@ struct RewardRules {
     return math::is_nan(term) ? math::infinity : term;
   }
 
-  /// The weighted sum of a row over the rewards that are there, within its bounds, minus the penalty. The terms of a
-  /// block of 8 rewards are added as a tree. NaN: the row is excluded, or a NaN flows. magnitude:
-  /// the sum of the |terms|. read(first, lanes, x) writes the rewards used_rewards(first) ..
-  /// used_rewards(first + lanes - 1) of the row to x.
+  /// The weighted sum of a row over the rewards that are there, within its bounds, minus the
+  /// penalty. The terms of a block of 8 rewards are added as a tree. NaN: the row is excluded, or a
+  /// NaN flows. magnitude: the sum of the |terms|. read(first, lanes, x) writes the rewards
+  /// used_rewards(first) .. used_rewards(first + lanes - 1) of the row to x.
   GDPO_CALLS_ANY
   template <class Read>
   GDPO_DEVICE double weighted_sum(index_t row, const Read& read, double& magnitude) const {

@@ -74,7 +74,8 @@ class ConstrainedCall {
     work_.violations.resize(rows());
   }
 
-  /// The estimator with the weights of the primary rewards; constrained rewards have weight 0.
+  /// The estimator with the weights of the primary rewards, without `clip`; constrained rewards have
+  /// weight 0.
   const Estimator& estimator() const { return estimator_; }
   /// The constraints with a multiplier above 0.
   const List<Constraint, 16>& active() const { return active_; }
@@ -157,6 +158,11 @@ class ConstrainedCall {
   template <class R>
   void write(View<R, 1> out) const {
     for_rows([&](std::size_t i) { out(index(i)) = static_cast<R>(work_.mixed[i]); });
+    clip(out);
+  }
+  /// Clamps advantages to the bounds of the estimator.
+  template <class R>
+  void clip(View<R, 1> out) const {
     clip_advantages(exec_, clip_, out);
   }
 
