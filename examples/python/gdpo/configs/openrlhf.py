@@ -100,14 +100,15 @@ def _advantages(draft: Draft, options: Options) -> None:
 
 def _token_advantages(draft: Draft, options: Options, chosen: str, penalty: Optional[float]
                       ) -> None:
-    """The estimators of one number a token, which the C++ library has."""
+    """The estimators of one number a token."""
     clip = options["reward.clip_range"]
-    draft.set_token_advantage(f"{_ADVANTAGE}.estimator", prepass_line(
+    draft.set_token_advantage(prepass_line(
         f"openrlhf::{chosen}", gamma=options[f"{_ADVANTAGE}.gamma"],
         **{"lambda": options[f"{_ADVANTAGE}.lambd"] if chosen == "gae" else None},
         reward_clip=list(clip) if clip else None, penalty__coef=penalty,
         penalty__kl=options["algo.kl.estimator"] if penalty else None,
-        renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None))
+        renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None),
+        "the critic's values, 0 at masked places" if chosen == "gae" else "", bool(penalty))
 
 
 def _penalty(draft: Draft, options: Options, chosen: str, coef: float) -> None:
