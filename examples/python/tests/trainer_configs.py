@@ -441,7 +441,7 @@ REINFORCE++-baseline
 REINFORCE++-baseline, KL in the reward
   --V.estimator reinforce_baseline --algo.kl.init_coef 1e-3
   => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | openrlhf::ppo |
-     - | algo.kl.init_coef
+     - | -
 REINFORCE++-baseline, no std
   --V.estimator reinforce_baseline --algo.kl.init_coef 0 --V.no_std_norm
   => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=none | openrlhf::ppo | - | -
