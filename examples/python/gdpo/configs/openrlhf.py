@@ -122,8 +122,8 @@ def _penalty(draft: Draft, options: Options, chosen: str, coef: float) -> None:
             tokens__renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None)
         draft.yours["algo.kl.init_coef"] = (
             "each token pays its KL before the advantages are normalized; in place of "
-            f"gdpo.advantages call gdpo.outcome_advantages(rewards, estimator=\"{line}\", ...) with "
-            "logp and ref_logp")
+            f"gdpo.advantages call gdpo.outcome_advantages(rewards, estimator=\"{line}\", ...) "
+            "with logp and ref_logp")
         draft.arrays["ref_logp"] = "the reference's log-probs"
         return
     draft.yours["algo.kl.init_coef"] = (
