@@ -19,6 +19,7 @@
 ///     running(name)                 "return_scale", "prime_rl::rae", ...: they keep a state
 ///     token_advantage(name)         "verl::gae", "openrlhf::reinforce", ...
 ///     outcome_advantage(name)       "openrlhf::rloo", "slime::grpo", ...
+///     step_advantage(name)          "gigpo", "gigpo_no_std", "trinity::gigpo"
 ///     token_baseline(name)          "verl::optimal_token_baseline", ...
 ///     value_loss(name)              "verl::value_loss", "slime::value_loss", ...
 ///     configured_loss(line)         a loss with its settings from one line of text
@@ -27,7 +28,7 @@
 /// Levels are the importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode,
 /// KL terms verl's kl_loss_type. `estimator_names()`, `loss_names()`, `prepass_names()`,
 /// `shaping_names()`, `running_names()`, `token_advantage_names()`, `outcome_advantage_names()`,
-/// `token_baseline_names()` and `value_loss_names()` list the names.
+/// `step_advantage_names()`, `token_baseline_names()` and `value_loss_names()` list the names.
 /// presets/all.hpp (`presets::for_each_estimator` and its siblings) also has the trainer's option
 /// behind each name, and the version that it was checked against.
 ///
@@ -330,6 +331,17 @@ inline const Table<OutcomeAdvantage>& outcome_advantages() {
 }
 }  // namespace detail
 
+/// A variant of every estimator of the steps of agents that a name can stand for.
+using StepAdvantage = decltype(presets::with_step_advantages(detail::OfValues{}));
+
+namespace detail {
+inline const Table<StepAdvantage>& step_advantages() {
+  static const Table<StepAdvantage> entries =
+      presets::with_step_advantages(TableOf<StepAdvantage>{});
+  return entries;
+}
+}  // namespace detail
+
 namespace detail {
 inline const Table<OptimalTokenBaseline>& token_baselines() {
   static const Table<OptimalTokenBaseline> entries =
@@ -351,6 +363,18 @@ inline const std::vector<std::string>& outcome_advantage_names() {
 inline OutcomeAdvantage outcome_advantage(std::string_view name) {
   return detail::named("gdpo::runtime::outcome_advantage", "name", name,
                        detail::outcome_advantages());
+}
+
+/// The names of all estimators of the steps of agents, in the order of presets/all.hpp.
+inline const std::vector<std::string>& step_advantage_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::step_advantages());
+  return names;
+}
+
+/// The estimator of the steps of agents of that name, such as "gigpo", for gigpo_into.
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline StepAdvantage step_advantage(std::string_view name) {
+  return detail::named("gdpo::runtime::step_advantage", "name", name, detail::step_advantages());
 }
 
 /// The names of all token baselines, in the order of presets/all.hpp.
@@ -902,6 +926,11 @@ inline TokenAdvantage configured_token_advantage(std::string_view line) {
 /// The same for an estimator from rows to tokens: "openrlhf::rloo gamma=0.99 coef=0.05".
 inline OutcomeAdvantage configured_outcome_advantage(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_outcome_advantage", line, &outcome_advantage)
+      .value;
+}
+/// The same for an estimator of the steps of agents: "gigpo omega=0.5 episode.scale.eps=1e-6".
+inline StepAdvantage configured_step_advantage(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_step_advantage", line, &step_advantage)
       .value;
 }
 /// The same for a token baseline: "verl::optimal_token_baseline tail=cancel".

@@ -88,6 +88,14 @@ std::string settings_of(const gdpo::runtime::OutcomeAdvantage& estimator) {
       },
       estimator);
 }
+std::string settings_of(const gdpo::runtime::StepAdvantage& estimator) {
+  return std::visit(
+      [](const auto& e) {
+        return product::describe(product::settings_of(e.episode)) +
+               product::describe(product::settings_of(e.step)) + text("steps", e.pool_states);
+      },
+      estimator);
+}
 std::string settings_of(const gdpo::OptimalTokenBaseline& b) {
   return text("token_baseline", b.eps, b.place, b.members, b.tail);
 }
@@ -141,6 +149,8 @@ std::vector<std::string> without_record(const Report& report) {
   gdpo::presets::for_each_token_advantage(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_outcome_advantage(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_step_advantage(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_token_baseline(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });

@@ -19,6 +19,7 @@ std::string settings_of(const gdpo::runtime::Estimator& estimator);
 std::string settings_of(const gdpo::runtime::Loss& loss);
 std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator);
 std::string settings_of(const gdpo::runtime::OutcomeAdvantage& estimator);
+std::string settings_of(const gdpo::runtime::StepAdvantage& estimator);
 std::string settings_of(const gdpo::OptimalTokenBaseline& baseline);
 std::string settings_of(const gdpo::runtime::ValueLoss& loss);
 std::string settings_of(const gdpo::runtime::Shaping& rule);

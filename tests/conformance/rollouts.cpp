@@ -73,9 +73,7 @@ void trinity_stepwise(const Case& recorded, Comparison& comparison) {
   compare_tokens(recorded, one.spread(scores), comparison);
 }
 
-template <class Estimator>
-Numbers gigpo_rows(const Case& recorded, gdpo::Gigpo<Estimator> gigpo, double omega, double gamma) {
-  gigpo.omega = omega, gigpo.gamma = gamma, gigpo.pool_states = true;
+Numbers gigpo_rows(const Case& recorded, const gdpo::runtime::StepAdvantage& estimator) {
   Numbers rewards = array_of(recorded.inputs.at("rewards")).data;
   const Ids tasks = ids_of(recorded, "task_ids"), runs = pairs(tasks, ids_of(recorded, "run_ids")),
             states = ids_of(recorded, "state_ids");
@@ -88,8 +86,12 @@ Numbers gigpo_rows(const Case& recorded, gdpo::Gigpo<Estimator> gigpo, double om
   Numbers out(rewards.size());
   gdpo::GigpoWorkspace<double, gdpo::ById> workspace;
   const auto run = [&](const auto& exec) {
-    gdpo::gigpo_into(exec, batch, gdpo::view(runs), gdpo::view(states), gigpo, gdpo::view(out),
-                     workspace);
+    std::visit(
+        [&](const auto& gigpo) {
+          gdpo::gigpo_into(exec, batch, gdpo::view(runs), gdpo::view(states), gigpo,
+                           gdpo::view(out), workspace);
+        },
+        estimator);
   };
   if (recorded.target.exec == Exec::Seq) {
     run(gdpo::seq);
@@ -109,20 +111,20 @@ void trinity_gigpo(const Case& recorded, Comparison& comparison) {
   params.choice("rewards", {"of steps", "of the last step"});
   for (const char* name : {"step_reward_key", "env_state_hash_key"}) params.remark(name);
   params.all_read();
-  if (divides) {
-    gdpo::Grpo grpo;
-    grpo.scale.eps = eps;
-    compare_tokens(recorded,
-                   gigpo_rows(recorded, gdpo::Gigpo<gdpo::Grpo>{grpo, grpo}, omega, gamma),
-                   comparison);
-  } else {
-    // It divides by 1 + eps.
-    gdpo::DrGrpo centered;
-    centered.weights = {1 / (1 + eps)};
-    compare_tokens(
-        recorded, gigpo_rows(recorded, gdpo::Gigpo<gdpo::DrGrpo>{centered, centered}, omega, gamma),
-        comparison);
-  }
+  gdpo::runtime::StepAdvantage estimator =
+      gdpo::runtime::step_advantage(divides ? "trinity::gigpo" : "gigpo_no_std");
+  std::visit(
+      [&](auto& gigpo) {
+        gigpo.omega = omega, gigpo.gamma = gamma, gigpo.pool_states = true;
+        if constexpr (std::is_same_v<decltype(gigpo.step.scale), gdpo::scale::StdDev>) {
+          gigpo.episode.scale.eps = gigpo.step.scale.eps = eps;
+        } else {  // it divides by 1 + eps
+          gigpo.episode.weights = gigpo.step.weights = {1 / (1 + eps)};
+        }
+      },
+      estimator);
+  comparison.runs(settings_of(estimator));
+  compare_tokens(recorded, gigpo_rows(recorded, estimator), comparison);
 }
 
 // --- torchrl

@@ -216,6 +216,16 @@ Row cells(const gdpo::OutcomeAdvantage<Rows, Tokens>& e) {
   return row;
 }
 
+// ---- estimators of the steps of agents ----
+
+/// Episodes and steps have the same estimator in all presets.
+template <class Episode, class Step>
+Row cells(const gdpo::Gigpo<Episode, Step>& e) {
+  const Row of_steps = cells(e.step);
+  return {of_steps[1], of_steps[2], e.pool_states ? "all tasks" : "the task", number(e.omega),
+          number(e.gamma)};
+}
+
 // ---- losses ----
 
 std::string text(const gdpo::map::None&) { return ""; }
@@ -585,6 +595,7 @@ int main() {
   const auto prepasses = [](const auto& f) { presets::for_each_prepass(f); };
   const auto token_advantages = [](const auto& f) { presets::for_each_token_advantage(f); };
   const auto outcome_advantages = [](const auto& f) { presets::for_each_outcome_advantage(f); };
+  const auto step_advantages = [](const auto& f) { presets::for_each_step_advantage(f); };
   const auto token_baselines = [](const auto& f) { presets::for_each_token_baseline(f); };
   const auto value_losses = [](const auto& f) { presets::for_each_value_loss(f); };
   const auto aggregates = [](const auto& f) { presets::for_each_aggregate(f); };
@@ -597,6 +608,7 @@ int main() {
     prepasses(version);
     token_advantages(version);
     outcome_advantages(version);
+    step_advantages(version);
     token_baselines(version);
     value_losses(version);
   });
@@ -613,6 +625,8 @@ int main() {
                {"minus", "divided by", "placed at", "computes", "steps", "KL in the reward",
                 "normalization of tokens"},
                outcome_advantages);
+  preset_table("step_advantages", "estimator",
+               {"minus", "divided by", "states of", "omega", "gamma"}, step_advantages);
   preset_table("token_baselines", "token baseline",
                {"tokens of one place", "rows", "end of the longest row", "eps"}, token_baselines);
   preset_table("value_losses", "value loss", {"factor", "clip", "divided by"}, value_losses);

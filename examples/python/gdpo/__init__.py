@@ -18,18 +18,25 @@ from ._contrastive import ContrastiveLoss
 from ._diagnose import Finding, diagnose
 from ._entropy import AdaptiveEntropy
 from ._explain import Explanation, explain
-from ._library import contrastive_losses, estimators, instruction_set, losses
+from ._library import (contrastive_losses, estimators, instruction_set, losses,
+                       outcome_estimators, step_estimators, token_baselines, token_estimators)
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
 from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens
 from ._prepare import Prepared, prepare, prepasses
 from ._running import EmaBaseline, ReturnScale, RunningMoments, shape_rewards, shapings
 from ._settings import Setting, estimator_settings, loss_settings
+from ._token_advantages import (AdvantagesAndReturns, AdvantagesReturnsAndReport,
+                                optimal_token_baseline, outcome_advantages, step_advantages,
+                                token_advantages)
 from .configs import Configured, from_config
 
-__all__ = ["AdaptiveEntropy", "Configured", "ContrastiveLoss", "EmaBaseline", "Explanation",
-           "Finding", "Metrics", "Mismatch", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared",
-           "Report", "ReturnScale", "RunningMoments", "Setting", "TokenLogprobs", "advantages",
-           "contrastive_losses", "count", "count_group_tokens", "diagnose", "estimator_settings",
-           "estimators", "explain", "from_config", "instruction_set", "loss_settings", "losses",
-           "mismatch", "prepare", "prepasses", "shape_rewards", "shapings", "token_logprobs"]
+__all__ = ["AdaptiveEntropy", "AdvantagesAndReturns", "AdvantagesReturnsAndReport", "Configured",
+           "ContrastiveLoss", "EmaBaseline", "Explanation", "Finding", "Metrics", "Mismatch",
+           "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report", "ReturnScale",
+           "RunningMoments", "Setting", "TokenLogprobs", "advantages", "contrastive_losses",
+           "count", "count_group_tokens", "diagnose", "estimator_settings", "estimators", "explain",
+           "from_config", "instruction_set", "loss_settings", "losses", "mismatch",
+           "optimal_token_baseline", "outcome_advantages", "outcome_estimators", "prepare",
+           "prepasses", "shape_rewards", "shapings", "step_advantages", "step_estimators",
+           "token_advantages", "token_baselines", "token_estimators", "token_logprobs"]

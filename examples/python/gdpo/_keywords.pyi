@@ -187,3 +187,174 @@ class ContrastiveSettings(TypedDict, total=False):
     kl_input: Optional[Tuple[float, float]]  # bounds of other - logp, in nats
     kl_output: Optional[Tuple[float, float]]  # bounds of the value, in nats
     aggregate: Optional[str]  # what the KL terms are divided by
+
+
+class TokenAdvantagesSettings(TypedDict, total=False):
+    gamma: Optional[float]  # discount of a step
+    returns_gamma: Optional[float]  # discount of a step
+    steps: Optional[str]  # which positions are steps
+    returns_steps: Optional[str]  # which positions are steps
+    coef: Optional[float]  # in units of the reward per nat; 0: off
+    penalty_coef: Optional[float]  # in units of the reward per nat; 0: off
+    penalty_kl_estimator: Optional[str]  # the estimate of the divergence
+    gradient: Optional[str]  # the rule for its gradient
+    penalty_kl_gradient: Optional[str]  # the rule for its gradient
+    beta: Optional[float]  # coefficient of the KL term
+    penalty_kl_beta: Optional[float]  # coefficient of the KL term
+    against: Optional[str]  # the other policy
+    penalty_kl_against: Optional[str]  # the other policy
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    max_weight: Optional[float]
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    penalty_kl_max_weight: Optional[float]
+    factor: Optional[str]  # the detached factor of the term
+    penalty_kl_factor: Optional[str]  # the detached factor of the term
+    gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
+    penalty_kl_gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
+    over: Optional[str]  # what the second normalization runs over
+    renorm_over: Optional[str]  # what the second normalization runs over
+    kl: Optional[str]  # the KL term, whose beta and `against` are not read
+    penalty_kl: Optional[str]  # the KL term, whose beta and `against` are not read
+    penalty_kl_input: Optional[Tuple[float, float]]  # bounds of other - logp, in nats
+    penalty_kl_output: Optional[Tuple[float, float]]  # bounds of the value, in nats
+    reward_clip: Optional[Tuple[float, float]]  # bounds of the row's reward
+    renorm: Optional[str]  # whitening of the advantages over the valid tokens
+    returns_lambda: Optional[float]  # decay of later errors in the advantages
+    lambda_returns: Optional[float]  # the same in the returns
+    returns_lambda_returns: Optional[float]  # the same in the returns
+    length_alpha: Optional[float]  # above 0: lambda follows from the length of the row
+    returns_length_alpha: Optional[float]  # above 0: lambda follows from the length of the row
+    ddof: Optional[int]  # degrees of freedom taken off n
+    renorm_ddof: Optional[int]  # degrees of freedom taken off n
+    eps: Optional[float]  # added where eps_at says
+    renorm_eps: Optional[float]  # added where eps_at says
+    eps_at: Optional[str]  # where eps stands
+    renorm_eps_at: Optional[str]  # where eps stands
+    count_eps: Optional[float]  # added to the count that sums are divided by
+    renorm_count_eps: Optional[float]  # added to the count that sums are divided by
+    keep_mean: Optional[bool]  # scale about the mean and add it back
+    renorm_keep_mean: Optional[bool]  # scale about the mean and add it back
+    penalty_kl_lambda: Optional[float]  # share of the teacher in the mixture
+    temperature: Optional[float]  # log-probs are divided by it
+    penalty_kl_temperature: Optional[float]  # log-probs are divided by it
+
+
+class OutcomeAdvantagesSettings(TypedDict, total=False):
+    rows_renorm_over: Optional[str]  # what the second normalization runs over
+    entry: Optional[str]  # a single reward that is missing
+    rows_missing_entry: Optional[str]  # a single reward that is missing
+    row: Optional[str]  # a row without any reward
+    rows_missing_row: Optional[str]  # a row without any reward
+    infinite: Optional[str]  # a single reward that is infinite
+    rows_missing_infinite: Optional[str]  # a single reward that is infinite
+    unused: Optional[str]  # a row that is not used
+    rows_missing_unused: Optional[str]  # a row that is not used
+    singleton: Optional[str]  # what a group with one used member gets
+    rows_singleton: Optional[str]  # what a group with one used member gets
+    rows_penalty_coef: Optional[float]  # in units of the reward per nat; 0: off
+    reward: Optional[int]  # what carries the penalty
+    rows_penalty_reward: Optional[int]  # what carries the penalty
+    gamma: Optional[float]  # discount of a step
+    tokens_returns_gamma: Optional[float]  # discount of a step
+    steps: Optional[str]  # which positions are steps
+    tokens_returns_steps: Optional[str]  # which positions are steps
+    tokens_penalty_coef: Optional[float]  # in units of the reward per nat; 0: off
+    tokens_penalty_kl_estimator: Optional[str]  # the estimate of the divergence
+    gradient: Optional[str]  # the rule for its gradient
+    tokens_penalty_kl_gradient: Optional[str]  # the rule for its gradient
+    beta: Optional[float]  # coefficient of the KL term
+    tokens_penalty_kl_beta: Optional[float]  # coefficient of the KL term
+    against: Optional[str]  # the other policy
+    tokens_penalty_kl_against: Optional[str]  # the other policy
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    max_weight: Optional[float]
+    # upper bound of the weight of importance_weighted_k2 and clipped_importance_weighted
+    tokens_penalty_kl_max_weight: Optional[float]
+    factor: Optional[str]  # the detached factor of the term
+    tokens_penalty_kl_factor: Optional[str]  # the detached factor of the term
+    gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
+    tokens_penalty_kl_gate_beta: Optional[float]  # how steep the teacher's gate is, per nat
+    tokens_renorm_over: Optional[str]  # what the second normalization runs over
+    placement: Optional[str]  # which steps get the advantage of the row
+    rows_renorm: Optional[str]  # the second normalization
+    missing: Optional[str]  # missing and infinite rewards, unused rows
+    rows_missing: Optional[str]  # missing and infinite rewards, unused rows
+    # bounds of a reward, or of the sum that is normalized
+    rows_reward_clip: Optional[Tuple[float, float]]
+    rows_clip: Optional[Tuple[float, float]]  # bounds of the advantages
+    kl: Optional[str]  # the KL term, whose beta and `against` are not read
+    tokens_penalty_kl: Optional[str]  # the KL term, whose beta and `against` are not read
+    tokens_penalty_kl_input: Optional[Tuple[float, float]]  # bounds of other - logp, in nats
+    tokens_penalty_kl_output: Optional[Tuple[float, float]]  # bounds of the value, in nats
+    tokens_reward_clip: Optional[Tuple[float, float]]  # bounds of the row's reward
+    tokens_renorm: Optional[str]  # whitening of the advantages over the valid tokens
+    ddof: Optional[int]  # degrees of freedom taken off n
+    tokens_renorm_ddof: Optional[int]  # degrees of freedom taken off n
+    eps: Optional[float]  # added where eps_at says
+    tokens_renorm_eps: Optional[float]  # added where eps_at says
+    eps_at: Optional[str]  # where eps stands
+    tokens_renorm_eps_at: Optional[str]  # where eps stands
+    count_eps: Optional[float]  # added to the count that sums are divided by
+    tokens_renorm_count_eps: Optional[float]  # added to the count that sums are divided by
+    keep_mean: Optional[bool]  # scale about the mean and add it back
+    tokens_renorm_keep_mean: Optional[bool]  # scale about the mean and add it back
+    leave_one_out: Optional[bool]  # the mean of the others
+    rows_baseline_leave_one_out: Optional[bool]  # the mean of the others
+    tokens_returns_lambda: Optional[float]  # decay of later errors in the advantages
+    lambda_returns: Optional[float]  # the same in the returns
+    tokens_returns_lambda_returns: Optional[float]  # the same in the returns
+    length_alpha: Optional[float]  # above 0: lambda follows from the length of the row
+    # above 0: lambda follows from the length of the row
+    tokens_returns_length_alpha: Optional[float]
+    of: Optional[str]  # whose spread
+    rows_scale_of: Optional[str]  # whose spread
+    rows_scale_ddof: Optional[int]  # degrees of freedom taken off n
+    rows_scale_eps: Optional[float]  # in units of the reward
+    rows_scale_eps_at: Optional[str]  # where eps stands
+
+
+class StepAdvantagesSettings(TypedDict, total=False):
+    episode_scale_of: Optional[str]  # whose spread
+    episode_scale_ddof: Optional[int]  # degrees of freedom taken off n
+    episode_scale_eps: Optional[float]  # in units of the reward
+    episode_scale_eps_at: Optional[str]  # where eps stands
+    episode_renorm_over: Optional[str]  # what the second normalization runs over
+    episode_missing_entry: Optional[str]  # a single reward that is missing
+    episode_missing_row: Optional[str]  # a row without any reward
+    episode_missing_infinite: Optional[str]  # a single reward that is infinite
+    episode_missing_unused: Optional[str]  # a row that is not used
+    episode_singleton: Optional[str]  # what a group with one used member gets
+    episode_penalty_coef: Optional[float]  # in units of the reward per nat; 0: off
+    episode_penalty_reward: Optional[int]  # what carries the penalty
+    step_scale_of: Optional[str]  # whose spread
+    step_scale_ddof: Optional[int]  # degrees of freedom taken off n
+    step_scale_eps: Optional[float]  # in units of the reward
+    step_scale_eps_at: Optional[str]  # where eps stands
+    step_renorm_over: Optional[str]  # what the second normalization runs over
+    step_missing_entry: Optional[str]  # a single reward that is missing
+    step_missing_row: Optional[str]  # a row without any reward
+    step_missing_infinite: Optional[str]  # a single reward that is infinite
+    step_missing_unused: Optional[str]  # a row that is not used
+    step_singleton: Optional[str]  # what a group with one used member gets
+    step_penalty_coef: Optional[float]  # in units of the reward per nat; 0: off
+    step_penalty_reward: Optional[int]  # what carries the penalty
+    omega: Optional[float]  # weight of the steps
+    gamma: Optional[float]  # discount of a step
+    pool_states: Optional[bool]  # compare states over all tasks
+    episode_renorm: Optional[str]  # the second normalization
+    episode_missing: Optional[str]  # missing and infinite rewards, unused rows
+    # bounds of a reward, or of the sum that is normalized
+    episode_reward_clip: Optional[Tuple[float, float]]
+    episode_clip: Optional[Tuple[float, float]]  # bounds of the advantages
+    step_renorm: Optional[str]  # the second normalization
+    step_missing: Optional[str]  # missing and infinite rewards, unused rows
+    # bounds of a reward, or of the sum that is normalized
+    step_reward_clip: Optional[Tuple[float, float]]
+    step_clip: Optional[Tuple[float, float]]  # bounds of the advantages
+
+
+class TokenBaselineSettings(TypedDict, total=False):
+    eps: Optional[float]  # added to the sum of the weights
+    place: Optional[str]  # which tokens share a baseline
+    members: Optional[str]  # which rows a group has
+    tail: Optional[str]  # what the end of the longest row gets

@@ -142,6 +142,26 @@ def contrastive_losses() -> List[str]:
     return list(names("contrastive_losses"))
 
 
+def token_estimators() -> List[str]:
+    """The names that `token_advantages` takes, such as "verl::gae"."""
+    return list(names("token_advantages"))
+
+
+def outcome_estimators() -> List[str]:
+    """The names that `outcome_advantages` takes, such as "openrlhf::rloo"."""
+    return list(names("outcome_advantages"))
+
+
+def step_estimators() -> List[str]:
+    """The names that `step_advantages` takes, such as "gigpo"."""
+    return list(names("step_advantages"))
+
+
+def token_baselines() -> List[str]:
+    """The names that `optimal_token_baseline` takes, such as "verl::optimal_token_baseline"."""
+    return list(names("token_baselines"))
+
+
 def instruction_set() -> str:
     """The instructions that losses run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
     return ops.instruction_set()
@@ -241,8 +261,7 @@ def _(*arrays, **named):
     return array.new_empty((rows,), dtype=torch.float64)
 
 
-@torch.library.register_fake("gdpo::advantages")
-def _(rewards, *arguments, **named):
+def _fake_advantages(rewards) -> Tuple[torch.Tensor, torch.Tensor]:
     narrow = rewards.dtype in (torch.float32, torch.bfloat16, torch.float16)
     dtype = torch.float32 if narrow else torch.float64
     reward_count = rewards.shape[1] if rewards.dim() == 2 else 1
@@ -252,6 +271,49 @@ def _(rewards, *arguments, **named):
     numbers = fixed + reward_count * each + reward_count * (reward_count - 1) // 2 * pair
     return (rewards.new_empty((rewards.shape[0],), dtype=dtype),
             rewards.new_empty((numbers,), dtype=torch.float64))
+
+
+@torch.library.register_fake("gdpo::advantages")
+def _(rewards, *arguments, **named):
+    return _fake_advantages(rewards)
+
+
+def _fake_of_tokens(*arrays, otherwise: bool = False) -> torch.Tensor:
+    """A tensor of the shape of the first array; the last one, a mask, has no say in its type."""
+    like = next(a for a in arrays if a is not None)
+    numbers = [a.dtype for a in arrays[:-1] if a is not None]
+    double = torch.float64 in numbers if numbers else otherwise
+    return like.new_empty(like.shape, dtype=torch.float64 if double else torch.float32)
+
+
+@torch.library.register_fake("gdpo::token_advantages")
+def _(estimator, rewards=None, row_rewards=None, values=None, logp=None, ref_logp=None, mask=None,
+      offsets=None, bootstrap=None):
+    double = row_rewards is not None and row_rewards.dtype == torch.float64
+    out = _fake_of_tokens(rewards, values, logp, ref_logp, mask, otherwise=double)
+    return out, torch.empty_like(out)
+
+
+@torch.library.register_fake("gdpo::outcome_advantages")
+def _(rewards, estimator, group_size=0, group_ids=None, group_offsets=None, weights=None,
+      gates=None, tokens=None, valid=None, baseline=None, row_weights=None, penalty=None,
+      token_rewards=None, values=None, logp=None, ref_logp=None, mask=None, offsets=None,
+      bootstrap=None):
+    of_rows, report = _fake_advantages(rewards)
+    out = _fake_of_tokens(token_rewards, values, logp, ref_logp, mask,
+                          otherwise=of_rows.dtype == torch.float64)
+    return out, torch.empty_like(out), report
+
+
+@torch.library.register_fake("gdpo::step_advantages")
+def _(rewards, *arguments, **named):
+    return _fake_advantages(rewards)[0]
+
+
+@torch.library.register_fake("gdpo::optimal_token_baseline")
+def _(returns, logp, sum_pi_squared, name, group_size=0, group_ids=None, group_offsets=None,
+      weights=None, mask=None, offsets=None):
+    return _fake_of_tokens(returns, logp, sum_pi_squared, weights, mask)
 
 
 @torch.library.register_fake("gdpo::token_logprobs")

@@ -118,8 +118,9 @@ def with_group_offsets(message: str) -> str:
     return re.sub(r"^(gdpo::\w+): offsets:", r"\1: group_offsets:", message)
 
 
-def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
-    """The arrays in the operators' order; nested tensors become packed ones with offsets."""
+def dense_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]
+                 ) -> Dict[str, Optional[torch.Tensor]]:
+    """The same dict, checked; nested tensors in it become packed ones with offsets."""
     nested = None
     for name, array in list(arrays.items()):
         if array is None:
@@ -146,7 +147,13 @@ def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> li
             and mask.device.type == "cpu" and not unwrapped(mask).isfinite().all()):
         raise ValueError(f"{function}: mask: given infinities or NaN; needed: not 0 at the tokens "
                          "of the loss, and 0 elsewhere (a mask that is added to scores is none)")
-    return [arrays.get(name) for name in ARRAYS]
+    return arrays
+
+
+def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
+    """The arrays in the operators' order; nested tensors become packed ones with offsets."""
+    dense = dense_arrays(function, arrays)
+    return [dense.get(name) for name in ARRAYS]
 
 
 def on_cpu(arguments: Sequence[Any]) -> list:

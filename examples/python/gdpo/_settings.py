@@ -2,14 +2,22 @@
 import collections
 import functools
 import inspect
+import keyword
 import numbers
 import textwrap
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple, TypeVar
 
-from ._library import contrastive_losses, estimators, losses, ops, our_errors
+from ._library import (contrastive_losses, estimators, losses, ops, our_errors,
+                       outcome_estimators, step_estimators, token_baselines, token_estimators)
 
 _T = TypeVar("_T", bound=Callable[..., Any])
-_NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_losses}
+_NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_losses,
+          "token_advantages": token_estimators, "outcome_advantages": outcome_estimators,
+          "step_advantages": step_estimators, "token_baseline": token_baselines}
+# What the library calls the settings of the names that these calls take.
+_CALLS = {"advantages": "estimator", "token_advantages": "token_advantages",
+          "outcome_advantages": "outcome_advantages", "step_advantages": "step_advantages",
+          "optimal_token_baseline": "token_baseline"}
 _PAIR = "two numbers, LO,HI"
 _TYPES = {"number": "float", "integer": "int", "true or false": "bool",
           _PAIR: "Tuple[float, float]"}
@@ -26,7 +34,8 @@ class Setting(NamedTuple):
 
 
 def settings_of(what: str, line: str = "") -> List[Setting]:
-    """The settings of a "loss", an "estimator", a "contrastive" loss or a "prepass" of that line,
+    """The settings of a "loss", an "estimator", a "contrastive" loss, a "prepass",
+    "token_advantages", "outcome_advantages", "step_advantages" or a "token_baseline" of that line,
     of "pid" or "diagnose".
 
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
@@ -46,13 +55,18 @@ def loss_settings(name: str) -> List[Setting]:
     return settings_of("contrastive" if contrastive else "loss", name)
 
 
-def estimator_settings(name: str) -> List[Setting]:
+def estimator_settings(name: str, call: str = "advantages") -> List[Setting]:
     """The settings of `advantages(..., estimator=name)`: name, kind, value, what fits, meaning.
 
     name: one of `estimators()`, perhaps with settings behind it, as in "trl::gdpo ddof=0".
+    call: whose name it is: "advantages", "token_advantages", "outcome_advantages",
+      "step_advantages" or "optimal_token_baseline".
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
-    return settings_of("estimator", name)
+    if call not in _CALLS:
+        raise ValueError(f"gdpo.estimator_settings: call: given {call!r}; needed: one of "
+                         f"{', '.join(_CALLS)}")
+    return settings_of(_CALLS[call], name)
 
 
 @functools.lru_cache(maxsize=None)
@@ -62,8 +76,9 @@ def keywords(what: str) -> Dict[str, Setting]:
 
     A keyword is the end of a setting's name where no other setting ends so, in nine of ten losses
     that have it (the library refuses it in the others, and names both), else the whole name with
-    "_" for the dots. Where settings of several losses end so, it is listed for the first of them,
-    and means in each loss that loss's own. Of bounds it sets both ends.
+    "_" for the dots, as where the end is a word of Python or an argument of the call. Where
+    settings of several losses end so, it is listed for the first of them, and means in each loss
+    that loss's own. Of bounds it sets both ends.
     """
     found: Dict[str, Setting] = {}
     ends: Dict[str, List[bool]] = {}  # whether the end of that name does, in each
@@ -80,7 +95,8 @@ def keywords(what: str) -> Dict[str, Setting]:
     chosen: Dict[str, Setting] = {}
     for name, s in found.items():
         end = name.rpartition(".")[2]
-        short = sum(ends[name]) >= 0.9 * len(ends[name]) and end not in chosen
+        short = (sum(ends[name]) >= 0.9 * len(ends[name]) and end not in chosen
+                 and not keyword.iskeyword(end) and not (end == "estimator" and what in _CALLS))
         chosen[end if short else name.replace(".", "_")] = s
     return chosen
 
@@ -158,7 +174,7 @@ def takes_settings(what: str) -> Callable[[_T], _T]:
 
 
 def text_of(what: str, indent: str = "      ") -> str:
-    """The keywords of all losses or estimators for help(): what each means and what fits."""
+    """The keywords of all names of a kind for help(): what each means and what fits."""
     rows = []
     for name, s in keywords(what).items():
         fits = s.fits or s.kind
@@ -182,13 +198,14 @@ def stub() -> str:
             'Made from the library\'s lists: python -m gdpo._settings > gdpo/_keywords.pyi\n"""\n'
             "from typing import Optional, Tuple, TypedDict\n")
     for what in _NAMES:
-        text += f"\n\nclass {what.capitalize()}Settings(TypedDict, total=False):\n"
+        title = what.title().replace("_", "")
+        text += f"\n\nclass {title}Settings(TypedDict, total=False):\n"
         seen = set()
         for name, s in keywords(what).items():
-            for keyword in (name, s.name.replace(".", "_")):
-                if keyword not in seen:
-                    text += _member(f"    {keyword}: Optional[{_annotation(s)}]", s.meaning)
-                seen.add(keyword)
+            for each in (name, s.name.replace(".", "_")):
+                if each not in seen:
+                    text += _member(f"    {each}: Optional[{_annotation(s)}]", s.meaning)
+                seen.add(each)
     return text
 
 

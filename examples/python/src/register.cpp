@@ -54,6 +54,10 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(token_logprobs_schema);
   library.def(token_logprobs_backward_schema);
   library.def(advantages_schema);
+  library.def(token_advantages_schema);
+  library.def(outcome_advantages_schema);
+  library.def(step_advantages_schema);
+  library.def(optimal_token_baseline_schema);
   library.def(explain_schema);
   library.def(prepare_schema);
   library.def(names_schema);
@@ -93,6 +97,10 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("count_groups", TORCH_BOX(&count_groups));
   library.impl("count_group_tokens", TORCH_BOX(&count_group_tokens));
   library.impl("advantages", TORCH_BOX(&advantages));
+  library.impl("token_advantages", TORCH_BOX(&token_advantages));
+  library.impl("outcome_advantages", TORCH_BOX(&outcome_advantages));
+  library.impl("step_advantages", TORCH_BOX(&step_advantages));
+  library.impl("optimal_token_baseline", TORCH_BOX(&optimal_token_baseline));
   library.impl("explain", TORCH_BOX(&explain));
   library.impl("prepare", TORCH_BOX(&prepare));
   library.impl("metrics_map", TORCH_BOX(&metrics_map));

@@ -476,6 +476,26 @@ def test_cuda_what_is_computed_on_the_cpu():
 
 
 @needs_cuda
+def test_cuda_tokens_and_steps_are_computed_on_the_cpu():
+    rewards, ids, mask = torch.randn(8), torch.arange(8) // 2, torch.arange(3) < torch.arange(8)[
+        :, None]
+    arrays = {name: torch.rand(8, 3) for name in ("logp", "sum_pi_squared")}
+
+    def outputs(device):
+        given = {name: array.to(device) for name, array in arrays.items()}
+        on = {"group_size": 4, "mask": mask.to(device)}
+        return [*gdpo.outcome_advantages(rewards.to(device), **on),
+                *gdpo.token_advantages(row_rewards=rewards.to(device), values=given["logp"],
+                                       mask=on["mask"]),
+                gdpo.step_advantages(rewards.to(device), group_size=4, episode_ids=ids.to(device),
+                                     state_ids=ids.to(device) % 2),
+                gdpo.optimal_token_baseline(given["logp"], **given, **on)]
+
+    for ours, want in zip(outputs("cuda"), outputs("cpu")):
+        assert ours.is_cuda and torch.equal(ours.cpu(), want)
+
+
+@needs_cuda
 def test_cuda_prepare_does_not_wait():
     arrays = loss_arrays("padded", torch.float32)
     given = {name: arrays[name].cuda() for name in ("old_logp", "rollout_logp", "mask")}

@@ -63,6 +63,8 @@ def test_configuration(trainer, options, expected):
     assert (given.estimator or given.token_advantage or "-") == estimator
     if given.estimator is not None:
         assert estimator_settings(given.estimator)
+    if given.token_advantage is not None:
+        assert estimator_settings(given.token_advantage, "token_advantages")
     made = [loss.line for loss in (given.loss, *given.more_losses) if loss is not None]
     wanted = [] if losses == "-" else losses.split(" + ")
     assert len(made) == len(wanted)

@@ -4,6 +4,7 @@ The other trainers have plug-ins, whose tests in examples/python/trainers compar
 """
 import json
 import pathlib
+import re
 
 import pytest
 import torch
@@ -71,11 +72,31 @@ def test_advantages(case):
               PREFIX + "no_std_norm": not params.get("batch_norm", {}).get("std", True),
               **{f"reward.{name}": params.get(name) for name in (
                   "overlong_buffer_len", "stop_properly_penalty_coef")}}
+    if params["lambd"] is not None:
+        config[PREFIX + "lambd"] = params["lambd"]
     given = gdpo.from_config("openrlhf", config)
-    if given.estimator is None or given.unsupported or params.get("max_new_tokens"):
+    unmade = params.get("max_new_tokens") or "stop_properly_penalty_coef" in params
+    if given.unsupported or unmade:
         named = {PREFIX + "estimator", "algo.kl.init_coef", "reward.overlong_buffer_len",
                  "reward.stop_properly_penalty_coef"}
         assert named & {*given.unsupported, *given.yours}
+        return
+    whole_line = re.search('outcome_advantages.*estimator="([^"]*)"',
+                           given.yours.get("algo.kl.init_coef", ""))
+    if given.token_advantage or whole_line:
+        arrays = {name: numbers(rows) for name, rows in case["inputs"].items()}
+        mask, kl, values = (arrays.get(name) for name in ("response_mask", "kl", "values"))
+        # The record has estimates of the KL, which are those of k1 against 0.
+        tokens = {"mask": mask, "logp": kl, "values": None if values is None else values * mask,
+                  "ref_logp": None if kl is None else torch.zeros_like(kl)}
+        if whole_line:
+            ours = gdpo.outcome_advantages(
+                arrays["rewards"], estimator=whole_line[1],
+                group_ids=torch.tensor(case["inputs"]["group_ids"]), **tokens)
+        else:
+            ours = gdpo.token_advantages(estimator=given.token_advantage,
+                                         row_rewards=arrays["rewards"], **tokens)
+        close(ours.advantages * mask, numbers(case["expected"]["advantages"]) * mask, case)
         return
     assert params["reward_clip_range"] is None or "reward.clip_range" in given.yours
     rewards, mask = (numbers(case["inputs"][name]) for name in ("rewards", "response_mask"))

@@ -171,6 +171,8 @@ def test_every_operator_is_checked():
              "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
              "adaptive_entropy",  # test_entropy.py
+             "token_advantages", "outcome_advantages", "step_advantages",
+             "optimal_token_baseline",  # test_token_advantages.py
              "shape_rewards", "measure", "merge_moments", "running_moments", "ema_baseline",
              "observe_returns", "return_scale",  # test_running.py
              "instruction_set"}

@@ -1,7 +1,7 @@
 """Configurations of trainers, from their defaults, tables of options, papers' settings and scripts.
 
 Each is a line of what it is, lines of its options as in a command, and after "=>" what it means:
-the estimator (of tokens, where the C++ library alone has it) | the loss, with " + " before a second
+the estimator (of tokens, where it gives each its own) | the loss, with " + " before a second
 one | the pre-passes, with commas between | the options that this library lacks. "-" means none.
 What the line of a loss leaves out is the preset's own. In the options of verl "A." stands for
 actor_rollout_ref.actor., "L." for its policy_loss. and "R." for algorithm.rollout_correction.; in
@@ -11,7 +11,7 @@ those of OpenRLHF "V." stands for algo.advantage., and "~" is a blank inside of 
 VERL = """
 defaults of ppo_trainer.yaml
   -
-  => verl::gae gamma=1 lambda=1 | verl::vanilla | - | algorithm.adv_estimator
+  => verl::gae gamma=1 lambda=1 | verl::vanilla | - | -
 grpo_trainer, low_var_kl
   algorithm.adv_estimator=grpo A.use_kl_loss=True A.kl_loss_coef=0.001 A.kl_loss_type=low_var_kl
   A.entropy_coeff=0 A.optim.lr=1e-6 A.fsdp_config.param_offload=False data.train_batch_size=1024
@@ -118,8 +118,7 @@ reinforce_plus_plus_trainer, baseline
 reinforce_plus_plus_trainer
   algorithm.adv_estimator=reinforce_plus_plus A.use_kl_loss=True A.kl_loss_type=mse
   => verl::reinforce_plus_plus gamma=1 | verl::vanilla kl.estimator=k2 kl.beta=0.001
-     kl.input.lo=-inf kl.input.hi=inf kl.output.lo=-inf kl.output.hi=inf | - |
-     algorithm.adv_estimator
+     kl.input.lo=-inf kl.input.hi=inf kl.output.lo=-inf kl.output.hi=inf | - | -
 remax_trainer
   algorithm.adv_estimator=remax algorithm.use_kl_in_reward=True
   => - | verl::vanilla | - | algorithm.adv_estimator
@@ -419,15 +418,15 @@ OPENRLHF = """
 defaults of train_ppo_ray
   -
   => openrlhf::gae gamma=1 lambda=1 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     openrlhf::ppo | - | algo.advantage.estimator
+     openrlhf::ppo | - | -
 REINFORCE++
   --V.estimator reinforce --algo.kl.init_coef 1e-3 --V.gamma 1.0
   => openrlhf::reinforce gamma=1 reward_clip=-10,10 penalty.coef=0.001 penalty.kl=k1 | openrlhf::ppo
-     | - | algo.advantage.estimator
+     | - | -
 REINFORCE++ with options
   --V.estimator reinforce --V.no_std_norm --algo.kl.init_coef 0 --V.gamma 0.99
   => openrlhf::reinforce gamma=0.99 reward_clip=-10,10 renorm.eps_at=none | openrlhf::ppo | - |
-     algo.advantage.estimator
+     -
 RLOO with the KL in the reward
   --V.estimator rloo --rollout.n_samples_per_prompt 4
   => rloo | openrlhf::ppo | - | -
@@ -442,7 +441,7 @@ REINFORCE++-baseline
 REINFORCE++-baseline, KL in the reward
   --V.estimator reinforce_baseline --algo.kl.init_coef 1e-3
   => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=clamp_var | openrlhf::ppo |
-     - | algo.kl.init_coef
+     - | -
 REINFORCE++-baseline, no std
   --V.estimator reinforce_baseline --algo.kl.init_coef 0 --V.no_std_norm
   => dr_grpo renorm=tokens renorm.ddof=0 renorm.eps=1e-08 renorm.eps_at=none | openrlhf::ppo | - | -
@@ -540,11 +539,11 @@ PPO
   --V.estimator gae --V.lambd 0.95 --critic.value_clip 0.2 --algo.kl.init_coef 0.01 --critic.adam.lr
   9e-6
   => openrlhf::gae gamma=1 lambda=0.95 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     openrlhf::ppo | - | algo.advantage.estimator
+     openrlhf::ppo | - | -
 PPO with an adaptive KL
   --V.estimator gae --algo.kl.target 6.0 --algo.kl.horizon 10000
   => openrlhf::gae gamma=1 lambda=1 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     openrlhf::ppo | - | algo.advantage.estimator
+     openrlhf::ppo | - | -
 mixture of experts
   --V.estimator rloo --algo.kl.init_coef 0 --actor.aux_loss_coef 0.01
   => rloo | openrlhf::ppo | - | -
@@ -554,5 +553,5 @@ dashes
 names of an earlier release
   --advantage_estimator rloo --init_kl_coef 0 --eps_clip_low_high 0.2 0.27
   => openrlhf::gae gamma=1 lambda=1 reward_clip=-10,10 penalty.coef=0.01 penalty.kl=k1 |
-     openrlhf::ppo | - | algo.advantage.estimator advantage_estimator init_kl_coef eps_clip_low_high
+     openrlhf::ppo | - | advantage_estimator init_kl_coef eps_clip_low_high
 """

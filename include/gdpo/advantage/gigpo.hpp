@@ -18,8 +18,8 @@ GDPO_BEGIN_NAMESPACE
 /// once. `step` is an estimator over steps in groups of one state. With DrGrpo for both the paper's
 /// F_norm is 1, with Grpo it is the std.
 ///
-/// Trinity's GiGPOAdvantageFn: states are pooled, eps is 1e-6 and ddof 1; with fnorm "none" it
-/// divides by 1 + eps, which weights of 1 / (1 + eps) do.
+/// Trinity's GiGPOAdvantageFn is trinity::gigpo: states are pooled, eps is 1e-6 and ddof 1; with
+/// fnorm "none" it divides by 1 + eps, which DrGrpo with weights of 1 / (1 + eps) does.
 template <class Episode = Grpo, class Step = Episode>
 struct Gigpo {
   Episode episode{};  ///< Of the sums of episodes.

@@ -107,6 +107,10 @@ inline constexpr auto own_running = [](const auto& f) {
 inline constexpr auto own_token_advantages = [](const auto& f) {
   return f(Preset{"distillation", distillation_advantage, "", "Thinking Machines 2025"});
 };
+inline constexpr auto own_step_advantages = [](const auto& f) {
+  return f(Preset{"gigpo", Gigpo<Grpo>{}, "", "arXiv 2505.10978"},
+           Preset{"gigpo_no_std", Gigpo<DrGrpo>{}, "", "arXiv 2505.10978"});
+};
 }  // namespace detail
 
 /// Calls f(preset...) with the whole list of estimators.
@@ -147,6 +151,16 @@ constexpr auto with_outcome_advantages(const F& f) {
 template <class F>
 constexpr void for_each_outcome_advantage(const F& f) {
   with_outcome_advantages([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset...) with the whole list of estimators of the steps of agents, each a Gigpo.
+template <class F>
+constexpr auto with_step_advantages(const F& f) {
+  return detail::with_all(f, detail::own_step_advantages, trinity::step_advantages);
+}
+/// Calls f(preset) for each of them.
+template <class F>
+constexpr void for_each_step_advantage(const F& f) {
+  with_step_advantages([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset...) with the whole list of token baselines, each an OptimalTokenBaseline.
 template <class F>

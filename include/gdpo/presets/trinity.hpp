@@ -1,6 +1,7 @@
 #pragma once
 // The estimators and policy losses of Trinity-RFT as presets, and their masks.
 #include <cmath>
+#include <gdpo/advantage/gigpo.hpp>
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass/entropy_clip.hpp>
@@ -191,6 +192,14 @@ inline constexpr auto rloo_outcome = [] {
   tokens.returns.gamma = 0, tokens.renorm = {};
   return OutcomeAdvantage<Rloo, decltype(tokens)>{verl::rloo, tokens, Placement::EveryToken};
 }();
+/// GiGPOAdvantageFn: omega and gamma 1, states pooled over the tasks, eps 1e-6. fnorm="none", which
+/// divides by 1 + eps, is gigpo_no_std with pool_states and weights of 1 / (1 + eps).
+inline constexpr Gigpo<Grpo> gigpo = [] {
+  Gigpo<Grpo> e;
+  e.episode.scale.eps = e.step.scale.eps = 1e-6;
+  e.pool_states = true;
+  return e;
+}();
 /// ClipBAdvantageFn, the mask after the advantages of its GRPO: mu 2.5, by the sampler's log-probs.
 inline constexpr prepass::EntropyClip clip_b{2.5, EntropyCenter::Batch, 1, false, Against::Rollout};
 /// ClipVAdvantageFn: mu 8.5, max_frac 1e-4, by old_logp, with its `necs` as TokenBatch::tags. It
@@ -244,6 +253,10 @@ inline constexpr auto token_advantages = [](const auto& f) {
 /// The estimators from rows to tokens by name.
 inline constexpr auto outcome_advantages = [](const auto& f) {
   return f(Preset{"trinity::rloo", rloo_outcome, "RLOOAdvantageFn", version});
+};
+/// The estimators of the steps of agents by name.
+inline constexpr auto step_advantages = [](const auto& f) {
+  return f(Preset{"trinity::gigpo", gigpo, "GiGPOAdvantageFn", version});
 };
 /// The pre-passes by name.
 inline constexpr auto prepasses = [](const auto& f) {

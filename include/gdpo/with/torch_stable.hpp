@@ -37,3 +37,4 @@
 #include <gdpo/with/torch_stable/running.hpp>
 #include <gdpo/with/torch_stable/scale.hpp>
 #include <gdpo/with/torch_stable/settings.hpp>
+#include <gdpo/with/torch_stable/token_advantages.hpp>

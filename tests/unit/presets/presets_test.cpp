@@ -56,6 +56,8 @@ TEST_CASE("names at run time are those of the list, each once", "[presets][runti
         runtime::token_advantage_names());
   CHECK(names_of([](const auto& f) { presets::for_each_outcome_advantage(f); }) ==
         runtime::outcome_advantage_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_step_advantage(f); }) ==
+        runtime::step_advantage_names());
   CHECK(names_of([](const auto& f) { presets::for_each_token_baseline(f); }) ==
         runtime::token_baseline_names());
   CHECK(names_of([](const auto& f) { presets::for_each_value_loss(f); }) ==
@@ -111,6 +113,22 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     CHECK(e->tokens.penalty.coef == 0);
     CHECK(gdpo::math::is_inf(e->tokens.reward_clip.hi));
   });
+  static_assert(has_each_type_once<runtime::StepAdvantage>);
+  presets::for_each_step_advantage([](const auto& preset) {
+    INFO(preset.name);
+    const runtime::StepAdvantage by_name = runtime::step_advantage(preset.name);
+    const auto* const e = std::get_if<std::decay_t<decltype(preset.value)>>(&by_name);
+    REQUIRE(e);
+    CHECK(product::describe(product::settings_of(e->episode)) ==
+          product::describe(product::settings_of(preset.value.episode)));
+    CHECK(product::describe(product::settings_of(e->step)) ==
+          product::describe(product::settings_of(preset.value.step)));
+    CHECK(e->pool_states == preset.value.pool_states);
+    CHECK((e->omega == 1 && e->gamma == 1));  // of a run
+  });
+  const auto configured = std::get<gdpo::Gigpo<>>(
+      runtime::configured_step_advantage("gigpo omega=0.5 step.scale.eps=1e-3"));
+  CHECK((configured.omega == 0.5 && configured.step.scale.eps == 1e-3));
   presets::for_each_token_baseline([](const auto& preset) {
     INFO(preset.name);
     const gdpo::OptimalTokenBaseline b = runtime::token_baseline(preset.name);

@@ -54,8 +54,8 @@ class Configured:
     estimator: Optional[str] = None
     #: For `gdpo.advantages(weights=...)`: one for each reward; None: 1 each.
     weights: Optional[Tuple[float, ...]] = None
-    #: Advantages of tokens, which the C++ library alone computes: a line for
-    #: gdpo::runtime::configured_token_advantage. None: there is one advantage a row.
+    #: For `gdpo.token_advantages(estimator=...)`, with its settings. None: there is one advantage a
+    #: row.
     token_advantage: Optional[str] = None
     #: The loss. None: see `unsupported`.
     loss: Optional[Union[PolicyLoss, ContrastiveLoss]] = None
@@ -142,11 +142,20 @@ class Draft:
             self.fields["aggregate"] = value_of(loss, "aggregate.mode")
         return loss
 
-    def set_token_advantage(self, option: str, estimator: str) -> None:
-        """Sets the estimator of token advantages, a line with its settings, which Python lacks."""
+    def set_token_advantage(self, estimator: str, values: str, penalized: bool) -> None:
+        """Sets the estimator of token advantages, a line with its settings.
+
+        values: what they are, of a critic; empty: it has none. penalized: whether a KL is taken off
+        the rewards.
+        """
+        call = "of gdpo.token_advantages: "
         self.fields["token_advantage"] = estimator
-        self.lacks(option, "it has one advantage a token, and gdpo.advantages one a row; in C++: "
-                   f"gdpo::runtime::configured_token_advantage(\"{estimator}\")")
+        self.arrays["row_rewards"] = call + "the reward of each row, for its last token"
+        if values:
+            self.arrays["values"] = call + values
+        if penalized:
+            self.arrays["logp, ref_logp"] = call + "log-probs of old policy and reference"
+        self.arrays["token_advantages"] = "of the loss: what gdpo.token_advantages returns"
 
     def add_terms_alone(self, option: str, terms: Mapping[str, Any], aggregate: str,
                         constant: Optional[float] = None) -> None:

@@ -54,7 +54,7 @@ def _advantages(given: Configured) -> List[str]:
     """The stages of the advantages."""
     if given.estimator is None:
         line = given.token_advantage
-        return _item("advantages", [f"{line} (of tokens; of the C++ library)" if line else
+        return _item("advantages", [f"{line} (of tokens)" if line else
                                     "not in this library, see below"])
     lines = [given.estimator]
     lines += [f"{number}. {step}" for number, step in
@@ -118,6 +118,8 @@ def _calls(given: Configured) -> List[str]:
     if given.estimator is not None:
         extra = "" if given.weights is None else f", weights={list(given.weights)}"
         lines.append(f'gdpo.advantages(rewards, estimator="{given.estimator}"{extra}, ...)')
+    if given.token_advantage is not None:
+        lines.append(f'gdpo.token_advantages(estimator="{given.token_advantage}", ...)')
     if given.corrections:
         listed = ", ".join(f'"{line}"' for line in given.corrections)
         lines.append(f"gdpo.prepare([{listed}], ...)")

@@ -100,22 +100,31 @@ def _advantages(draft: Draft, options: Options) -> None:
 
 def _token_advantages(draft: Draft, options: Options, chosen: str, penalty: Optional[float]
                       ) -> None:
-    """The estimators of one number a token, which the C++ library has."""
+    """The estimators of one number a token."""
     clip = options["reward.clip_range"]
-    draft.set_token_advantage(f"{_ADVANTAGE}.estimator", prepass_line(
+    draft.set_token_advantage(prepass_line(
         f"openrlhf::{chosen}", gamma=options[f"{_ADVANTAGE}.gamma"],
         **{"lambda": options[f"{_ADVANTAGE}.lambd"] if chosen == "gae" else None},
         reward_clip=list(clip) if clip else None, penalty__coef=penalty,
         penalty__kl=options["algo.kl.estimator"] if penalty else None,
-        renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None))
+        renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None),
+        "the critic's values, 0 at masked places" if chosen == "gae" else "", bool(penalty))
 
 
 def _penalty(draft: Draft, options: Options, chosen: str, coef: float) -> None:
     """The KL of each token, which is taken off its reward after the baseline."""
     kind = options["algo.kl.estimator"]
     if chosen == "reinforce_baseline":
-        draft.lacks("algo.kl.init_coef", "each token pays its KL before the advantages are "
-                    "normalized, and gdpo.advantages has one number a row (algo.kl.use_loss, or 0)")
+        clip = options["reward.clip_range"]
+        line = prepass_line(
+            "openrlhf::reinforce_baseline", tokens__penalty__coef=coef, tokens__penalty__kl=kind,
+            tokens__reward_clip=list(clip) if clip else None,
+            tokens__renorm__eps_at="none" if options[f"{_ADVANTAGE}.no_std_norm"] else None)
+        draft.yours["algo.kl.init_coef"] = (
+            "each token pays its KL before the advantages are normalized; in place of "
+            f"gdpo.advantages call gdpo.outcome_advantages(rewards, estimator=\"{line}\", ...) "
+            "with logp and ref_logp")
+        draft.arrays["ref_logp"] = "the reference's log-probs"
         return
     draft.yours["algo.kl.init_coef"] = (
         f"each token pays for the KL from it on: its advantage is that of its row - {coef:g} * "

@@ -109,12 +109,13 @@ def _advantages(draft: Draft, options: Options) -> None:
 
 def _token_advantages(draft: Draft, options: Options, chosen: str, penalty: Optional[float]
                       ) -> None:
-    """The estimators of one number a token, which the C++ library has."""
+    """The estimators of one number a token."""
     gae = chosen == "gae"
-    draft.set_token_advantage("algorithm.adv_estimator", prepass_line(
+    draft.set_token_advantage(prepass_line(
         f"verl::{chosen}", gamma=options["algorithm.gamma"],
         **{"lambda": options["algorithm.lam"] if gae else None},
-        penalty__coef=penalty, penalty__kl=options["algorithm.kl_penalty"] if penalty else None))
+        penalty__coef=penalty, penalty__kl=options["algorithm.kl_penalty"] if penalty else None),
+        "the critic's values" if gae else "", bool(penalty))
     if not gae:
         draft.reads_not(["algorithm.lam"], f"{chosen} does not read it")
 

@@ -95,8 +95,27 @@ inline void check_advantages(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS,
     call.fail("weights", contract::text(static_cast<index_t>(weights->size())), "at most 64");
 }
 
-/// Calls f(batch, estimator) with what the arguments of `advantages` describe; the rewards are
-/// copied to float64.
+/// Calls f(batch) with a batch of these arguments of `advantages`; the rewards are copied to float64.
+template <class F>
+void with_batch(const char* function, const RewardTensor& table, const Tensor& rewards,
+                GDPO_TORCH_GROUPS_PARAMETERS, const Array& tokens, const Array& valid,
+                const Array& baseline, const Array& row_weights, const Array& penalty, const F& f) {
+  std::vector<double> values(static_cast<std::size_t>(table.rows * table.count));
+  for (index_t i = 0, k = 0; i < table.rows; ++i) {
+    for (index_t c = 0; c < table.count; ++c, ++k)
+      values[static_cast<std::size_t>(k)] = table.at(rewards.const_data_ptr(), i, c);
+  }
+  with_groups(function, GDPO_TORCH_GROUPS_NAMES, [&](const auto& groups) {
+    RewardBatch batch{view(values.data(), table.rows, table.count), groups};
+    batch.tokens = column(function, "batch.tokens", tokens);
+    batch.valid = column(function, "batch.valid", valid);
+    batch.baseline = column(function, "batch.baseline", baseline);
+    batch.weights = column(function, "batch.weights", row_weights);
+    batch.penalty = column(function, "batch.penalty", penalty);
+    f(batch);
+  });
+}
+/// Calls f(batch, estimator) with what the arguments of `advantages` describe.
 template <class F>
 void with_rewards(const char* function, const RewardTensor& table, const Tensor& rewards,
                   const std::string& estimator, GDPO_TORCH_GROUPS_PARAMETERS,
@@ -105,24 +124,12 @@ void with_rewards(const char* function, const RewardTensor& table, const Tensor&
                   const Array& valid, const Array& baseline, const Array& row_weights,
                   const Array& penalty, const F& f) {
   check_advantages(function, GDPO_TORCH_GROUPS_NAMES, weights);
-  std::vector<double> values(static_cast<std::size_t>(table.rows * table.count));
-  for (index_t i = 0, k = 0; i < table.rows; ++i) {
-    for (index_t c = 0; c < table.count; ++c, ++k)
-      values[static_cast<std::size_t>(k)] = table.at(rewards.const_data_ptr(), i, c);
-  }
   std::visit(
       [&](auto e) {
         if (weights) e.weights = *weights;
         if (gates) e.gates = gates_of(*gates);
-        with_groups(function, GDPO_TORCH_GROUPS_NAMES, [&](const auto& groups) {
-          RewardBatch batch{view(values.data(), table.rows, table.count), groups};
-          batch.tokens = column(function, "batch.tokens", tokens);
-          batch.valid = column(function, "batch.valid", valid);
-          batch.baseline = column(function, "batch.baseline", baseline);
-          batch.weights = column(function, "batch.weights", row_weights);
-          batch.penalty = column(function, "batch.penalty", penalty);
-          f(batch, e);
-        });
+        with_batch(function, table, rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid, baseline,
+                   row_weights, penalty, [&](const auto& batch) { f(batch, e); });
       },
       runtime::detail::configured(function, estimator, &runtime::estimator).value);
 }

@@ -216,9 +216,9 @@ inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, doub
 /// What an operator of this name declares.
 inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
 /// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses",
-/// "prepasses", "shapings" or "running", or of the numbers of a "result", which policy_loss
-/// returns, or of a "report" of that many rewards, which advantages returns. Errors:
-/// `invalid_input` for another word.
+/// "prepasses", "token_advantages", "outcome_advantages", "step_advantages", "token_baselines",
+/// "shapings" or "running", or of the numbers of a "result", which policy_loss returns, or of a
+/// "report" of that many rewards, which advantages returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
   const auto add = [&lines](const std::vector<std::string>& list) {
@@ -232,6 +232,14 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
     add(runtime::detail::names_of(detail::contrastive_losses()));
   } else if (what == "prepasses") {
     add(runtime::prepass_names());
+  } else if (what == "token_advantages") {
+    add(runtime::token_advantage_names());
+  } else if (what == "outcome_advantages") {
+    add(runtime::outcome_advantage_names());
+  } else if (what == "step_advantages") {
+    add(runtime::step_advantage_names());
+  } else if (what == "token_baselines") {
+    add(runtime::token_baseline_names());
   } else if (what == "shapings") {
     add(runtime::shaping_names());
   } else if (what == "running") {
@@ -243,7 +251,8 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
   } else {
     contract::fail(
         "gdpo::names", "what", "'" + what + "'",
-        "estimators, losses, contrastive_losses, prepasses, shapings, running, result or report");
+        "estimators, losses, contrastive_losses, prepasses, token_advantages, outcome_advantages, "
+        "step_advantages, token_baselines, shapings, running, result or report");
   }
   return lines;
 }

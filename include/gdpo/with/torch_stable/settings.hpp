@@ -17,12 +17,17 @@ auto with_named(const char* function, const std::string& what, const std::string
   if (what == "estimator") return f(runtime::configured_estimator(line));
   if (what == "contrastive") return f(configured_contrastive(line).value);
   if (what == "prepass") return f(runtime::configured_prepass(line));
+  if (what == "token_advantages") return f(runtime::configured_token_advantage(line));
+  if (what == "outcome_advantages") return f(runtime::configured_outcome_advantage(line));
+  if (what == "step_advantages") return f(runtime::configured_step_advantage(line));
+  if (what == "token_baseline") return f(runtime::configured_token_baseline(line));
   if (what == "shaping") return f(runtime::configured_shaping(line));
   if (what == "running") return f(runtime::configured_running(line));
   if (what == "pid") return f(PidGains{});
   if (what == "diagnose") return f(DiagnoseSettings{});
   contract::fail(function, "what", "'" + what + "'",
-                 "loss, estimator, contrastive, prepass, shaping, running, pid or diagnose");
+                 "loss, estimator, contrastive, prepass, token_advantages, outcome_advantages, "
+                 "step_advantages, token_baseline, shaping, running, pid or diagnose");
 }
 /// The level of a loss as a setting.
 inline runtime::Setting level_setting(const runtime::Loss& loss) {
@@ -38,9 +43,10 @@ inline constexpr const char* settings_schema = "settings(str what, str line) -> 
 ///
 /// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
 /// configured_estimator; "contrastive", with that of contrastive_loss; "prepass", "shaping"
-/// or "running", with that of configured_prepass, configured_shaping or configured_running; "pid"
-/// or "diagnose", with an empty line. Errors: `invalid_input` for another word, and those of
-/// reading the line.
+/// or "running", with that of configured_prepass, configured_shaping or configured_running;
+/// "token_advantages", "outcome_advantages", "step_advantages" or "token_baseline", with the line of
+/// that operator; "pid" or "diagnose", with an empty line.
+/// Errors: `invalid_input` for another word, and those of reading the line.
 inline std::string settings(const std::string& what, const std::string& line) {
   std::string lines;
   const auto add = [&lines](const std::vector<runtime::Setting>& list) {

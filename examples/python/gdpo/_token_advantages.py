@@ -1,0 +1,275 @@
+"""From rewards to advantages of tokens and of steps: the estimators behind those of rows."""
+import re
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from ._advantages import Report, _like, _tensor, _with_nan, batch_of, flat, grouping, weights_of
+from ._library import check_tensors, ops, our_errors
+from ._policy_loss import dense_arrays, in_words_of, on_cpu
+from ._settings import line, takes_settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._keywords import (OutcomeAdvantagesSettings, StepAdvantagesSettings,
+                            TokenAdvantagesSettings, TokenBaselineSettings)
+
+_Arrays = Dict[str, Optional[torch.Tensor]]
+
+
+class AdvantagesAndReturns(NamedTuple):
+    """What `token_advantages` and `outcome_advantages` return."""
+
+    advantages: torch.Tensor  #: In the shape of the tokens; 0 where the mask is 0.
+    returns: torch.Tensor  #: The same; what a critic learns, before a normalization.
+
+
+class AdvantagesReturnsAndReport(NamedTuple):
+    """What `outcome_advantages` returns with report=True."""
+
+    advantages: torch.Tensor  #: In the shape of the tokens; 0 where the mask is 0.
+    returns: torch.Tensor  #: The same; what a critic learns, before a normalization.
+    report: Report  #: Of the rewards of rows, as of `advantages`.
+
+
+def _in_python(function: str, **names: str) -> Callable[[str], str]:
+    """Messages of the library in the words of a call in Python.
+
+    names: what the call calls arguments that have other names there, with "_" for the dot.
+    """
+    of_call = in_words_of(function)
+
+    def argument(found: "re.Match[str]") -> str:
+        known = names.get(found[2].replace(".", "_"))
+        return found[1] + (known or found[2].replace("batch.", ""))
+    return lambda message: re.sub(r"^(gdpo::\w+: )([\w.]+)(?=:)", argument, of_call(message))
+
+
+def _of_tokens(function: str, arrays: _Arrays, columns: Dict[str, Any]) -> Tuple[
+        _Arrays, torch.device]:
+    """Arrays of tokens and columns of rows as the operators take them, on the CPU, and where they
+    were."""
+    dense = dense_arrays(function, {n: None if a is None else a.detach() if isinstance(
+        a, torch.Tensor) else a for n, a in arrays.items()})
+    first = next((a for a in dense.values() if a is not None), None)
+    device = torch.device("cpu") if first is None else first.device
+    given = {name: _tensor(name, array, device, function) for name, array in columns.items()}
+    check_tensors(function, {**dense, **given})
+    return {name: None if a is None else a.cpu() for name, a in {**dense, **given}.items()}, device
+
+
+@takes_settings("token_advantages")
+def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Tensor] = None,
+                     row_rewards: Any = None, values: Optional[torch.Tensor] = None,
+                     logp: Optional[torch.Tensor] = None, ref_logp: Optional[torch.Tensor] = None,
+                     mask: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
+                     bootstrap: Any = None,
+                     **settings: "Unpack[TokenAdvantagesSettings]") -> AdvantagesAndReturns:
+    """Advantages and returns of tokens from their rewards: the critic's side of PPO.
+
+        advantages, returns = gdpo.token_advantages(
+            estimator="verl::gae", row_rewards=scores, values=values, mask=mask, gamma=0.99)
+
+    For each row: the penalty is taken off the reward of each token, row_rewards, clamped, are added
+    at the last step, the scan of the estimator runs from the last step to the first, and the
+    advantages may be normalized over the valid tokens of the batch.
+
+    estimator: one of `gdpo.token_estimators()`: GAE, rewards to go, and distillation from a
+      teacher. It brings its settings; what you give replaces one of them, as a keyword or behind
+      the name, as in "verl::gae gamma=0.99 lambda=0.95". Python's word `lambda` is the keyword
+      `returns_lambda`.
+    rewards: of the tokens. row_rewards: (rows) one each, at the last step. One of the two, or a
+      penalty.
+    values: of the critic before each token, which GAE reads.
+    logp: log-probs under the policy that wrote the tokens, in nats, and ref_logp: those under the
+      reference, or under a teacher; read where penalty_coef is not 0.
+    mask: not 0 at the tokens of the policy. Masked places may hold NaN where `steps` is "valid" or
+      "turns", as in "verl::gae"; the other estimators read them, as their trainers do.
+    offsets: (rows + 1), for packed tokens. bootstrap: (rows) the value behind the last step of rows
+      that were cut off.
+    Arrays of tokens are padded (rows, tokens) or (prompts, completions, tokens), packed, or nested
+    of jagged layout, whose results are packed. None gets a gradient. It is computed on the CPU,
+    which waits for tensors of a device. A normalization is over the tokens of the call: over ranks
+    gather them before, or normalize the advantages of a call without one (renorm="none").
+    settings: `gdpo.estimator_settings(name, "token_advantages")` lists those of a name. What each
+      means: include/gdpo/value/README.md.
+      {settings}
+
+    Returns both in the shape of the tokens, on their device: float64 where one of their arrays is,
+    else float32. Errors: ValueError for unknown names, missing arrays and shapes that do not fit.
+    """
+    function = "gdpo::token_advantages"
+    text = line(function, (estimator,), settings)
+    arrays, device = _of_tokens(
+        function, {"rewards": rewards, "values": values, "logp": logp, "ref_logp": ref_logp,
+                   "mask": mask, "offsets": offsets},
+        {"row_rewards": row_rewards, "bootstrap": bootstrap})
+    with torch.no_grad(), our_errors(_in_python(function)):
+        return AdvantagesAndReturns(*(
+            out.to(device) for out in ops.token_advantages(text, **arrays)))
+
+
+@takes_settings("outcome_advantages")
+def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group_size: int = 0,
+                       group_ids: Any = None, group_offsets: Any = None,
+                       weights: Optional[Sequence[float]] = None,
+                       gates: Sequence[Tuple[int, int, float]] = (), tokens: Any = None,
+                       valid: Any = None, baseline: Any = None, row_weights: Any = None,
+                       penalty: Any = None, token_rewards: Optional[torch.Tensor] = None,
+                       values: Optional[torch.Tensor] = None, logp: Optional[torch.Tensor] = None,
+                       ref_logp: Optional[torch.Tensor] = None,
+                       mask: Optional[torch.Tensor] = None,
+                       offsets: Optional[torch.Tensor] = None, bootstrap: Any = None,
+                       report: bool = False,
+                       **settings: "Unpack[OutcomeAdvantagesSettings]") -> Any:
+    """Advantages and returns of tokens from the rewards of rows: `advantages`, then
+    `token_advantages` behind it, as one estimator.
+
+        advantages, returns = gdpo.outcome_advantages(
+            rewards, estimator="openrlhf::rloo", group_size=8, mask=mask)
+
+    The advantage of a row becomes the reward of its last step, or of each of its tokens
+    (`placement`); then penalty, discount and normalization over tokens are those of
+    `token_advantages`. The REINFORCE family of OpenRLHF, NeMo-RL, slime, Trinity-RFT and AReaL.
+
+    rewards: (rows) or (rows, rewards), and group_size, group_ids or group_offsets, weights, gates,
+      tokens, valid, baseline, row_weights and penalty: as in `advantages`.
+    estimator: one of `gdpo.outcome_estimators()`. It brings its settings; what you give replaces
+      one of them: those of the rows begin with `rows_`, those of the tokens with `tokens_`.
+    token_rewards: rewards of tokens besides, where the row's stands on the last step.
+    values, logp, ref_logp, mask, offsets, bootstrap: as in `token_advantages`. Row i of the tokens
+      is row i of the rewards. One array of tokens is needed, at least the mask.
+    It is computed on the CPU, which waits for tensors of a device. Give the rows of whole groups:
+    over ranks gather rows and tokens before.
+    settings: `gdpo.estimator_settings(name, "outcome_advantages")` lists those of a name.
+      {settings}
+
+    Returns advantages and returns in the shape of the tokens, on their device; with report=True
+    also a Report of the rewards. They are float64 where one of the arrays of tokens is, and without
+    one where `advantages` has float64, else float32. Errors: ValueError for unknown names, missing
+    arrays and shapes that do not fit.
+    """
+    function = "gdpo::outcome_advantages"
+    text = line(function, (estimator,), settings)
+    rows, groups, columns = batch_of(
+        function, rewards, (group_size, group_ids, group_offsets), tokens=tokens, valid=valid,
+        baseline=baseline, row_weights=row_weights, penalty=penalty)
+    arrays, device = _of_tokens(
+        function, {"token_rewards": token_rewards, "values": values, "logp": logp,
+                   "ref_logp": ref_logp, "mask": mask, "offsets": offsets},
+        {"bootstrap": bootstrap})
+    with torch.no_grad(), our_errors(_in_python(function, batch_rewards="token_rewards")):
+        *both, numbers = ops.outcome_advantages(
+            rows.cpu(), text, *on_cpu(groups), weights_of(function, weights), flat(gates),
+            *on_cpu(columns), **arrays)
+    of_tokens = [out.to(device) for out in both]
+    if not report:
+        return AdvantagesAndReturns(*of_tokens)
+    return AdvantagesReturnsAndReport(
+        *of_tokens, Report(numbers, rows.shape[1] if rows.dim() == 2 else 1))
+
+
+@takes_settings("step_advantages")
+def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator: str = "gigpo",
+                    group_size: int = 0, group_ids: Any = None, group_offsets: Any = None,
+                    weights: Optional[Sequence[float]] = None,
+                    gates: Sequence[Tuple[int, int, float]] = (), tokens: Any = None,
+                    valid: Any = None, baseline: Any = None, row_weights: Any = None,
+                    penalty: Any = None,
+                    **settings: "Unpack[StepAdvantagesSettings]") -> Any:
+    """Advantages of the steps of agents by GiGPO (arXiv 2505.10978): one number for each step.
+
+        advantages = gdpo.step_advantages(rewards, estimator="gigpo", group_ids=tasks,
+                                          episode_ids=episodes, state_ids=states, omega=0.5)
+
+    A step's advantage is that of its episode, whose reward is the sum of its steps, among the
+    episodes of the task, plus omega times that of the step's discounted return among the steps that
+    were taken in the same state.
+
+    rewards: (steps) or (steps, rewards); a NaN, or None in a list, adds nothing. The rows of an
+      episode are its steps in their order.
+    episode_ids, state_ids: (steps) integers; an episode is of one task. States are compared within
+      a task, or with pool_states=True over all of them.
+    group_size, group_ids or group_offsets: the tasks, and the other arrays: as in `advantages`.
+    estimator: one of `gdpo.step_estimators()`: "gigpo", "gigpo_no_std", which does not divide by
+      the std, or "trinity::gigpo". What you give replaces one of its settings; those of the two
+      estimators begin with `episode_` and `step_`, and weights and gates are of both.
+    It is computed on the CPU, which waits for tensors of a device.
+    settings: `gdpo.estimator_settings(name, "step_advantages")` lists those of a name.
+      {settings}
+
+    Returns the advantages (steps), as `advantages` does. Errors: ValueError for unknown names and
+    for types, shapes and settings that do not fit.
+    """
+    function = "gdpo::step_advantages"
+    text = line(function, (estimator,), settings)
+    if episode_ids is None or state_ids is None:
+        name = "episode_ids" if episode_ids is None else "state_ids"
+        raise ValueError(f"{function}: {name}: given None; needed: an integer for each step")
+    values, groups, columns = batch_of(
+        function, rewards, (group_size, group_ids, group_offsets), episode_ids=episode_ids,
+        state_ids=state_ids, tokens=tokens, valid=valid, baseline=baseline,
+        row_weights=row_weights, penalty=penalty)
+    episodes, states, *columns = on_cpu(columns)
+    translate = _in_python(function, ids="episode_ids", states="state_ids")
+    with torch.no_grad(), our_errors(translate):
+        result = ops.step_advantages(values.cpu(), text, episodes, states, *on_cpu(groups),
+                                     weights_of(function, weights), flat(gates), *columns)
+    return _like(rewards, result.to(values.device))
+
+
+@takes_settings("token_baseline")
+def optimal_token_baseline(returns: torch.Tensor, *, logp: torch.Tensor,
+                           sum_pi_squared: torch.Tensor,
+                           name: str = "verl::optimal_token_baseline", group_size: int = 0,
+                           group_ids: Any = None, group_offsets: Any = None,
+                           weights: Optional[torch.Tensor] = None,
+                           mask: Optional[torch.Tensor] = None,
+                           offsets: Optional[torch.Tensor] = None,
+                           **settings: "Unpack[TokenBaselineSettings]") -> torch.Tensor:
+    """Advantages of tokens: returns minus the baseline of the least variance, place by place.
+
+        full = gdpo.token_logprobs(logits, tokens, temperature=1.0)
+        half = gdpo.token_logprobs(logits, tokens, temperature=0.5)
+        sum_pi_squared = (half.logsumexp - 2 * full.logsumexp).exp()
+        advantages = gdpo.optimal_token_baseline(
+            returns, logp=full.logp, sum_pi_squared=sum_pi_squared, group_size=8, mask=mask)
+
+    For each place of a group, B is the mean of the returns of its rows, weighed by an estimate of
+    the squared norm of the gradient up to there: the sum of (1 - 2 pi + sum pi^2) weights^2 over
+    the tokens of the row so far, pi being e^logp. The formula is in
+    include/gdpo/value/token_baseline.hpp.
+
+    returns: of the tokens, such as those of `token_advantages`.
+    logp: log-probs under the policy that wrote the tokens, in nats.
+    sum_pi_squared: at each token the sum of the squared probabilities of the vocabulary, from 0 to
+      1; the example computes it, with the sampler's temperature T and T / 2.
+    name: one of `gdpo.token_baselines()`: "verl::optimal_token_baseline", or
+      "verl::multi_turn_optimal_token_baseline" for rows with masked places between turns.
+    group_size, group_ids, group_offsets: which rows belong together, as in `advantages`.
+    weights: ratios of the policy that is trained to the sampler; without them 1.
+    mask, offsets: as in `token_advantages`; masked places may hold NaN.
+    It is computed on the CPU, which waits for tensors of a device. A group may not be split over
+    calls or ranks; nothing else is shared.
+    settings: what replaces those of the name.
+      {settings}
+
+    Returns the advantages in the shape of the returns, 0 where the mask is 0; float64 where one of
+    the arrays is, else float32. Errors: ValueError for unknown names and for shapes and settings
+    that do not fit.
+    """
+    function = "gdpo::optimal_token_baseline"
+    text = line(function, (name,), settings)
+    for argument, array in (("returns", returns), ("logp", logp),
+                            ("sum_pi_squared", sum_pi_squared)):
+        if array is None:
+            raise ValueError(f"{function}: {argument}: given None; needed: a number for each token")
+    arrays, device = _of_tokens(
+        function, {"returns": returns, "logp": logp, "sum_pi_squared": sum_pi_squared,
+                   "weights": weights, "mask": mask, "offsets": offsets}, {})
+    groups = grouping(function, device, group_size, group_ids, group_offsets)
+    with torch.no_grad(), our_errors(_in_python(function)):
+        return ops.optimal_token_baseline(
+            *(arrays.pop(argument) for argument in ("returns", "logp", "sum_pi_squared")), text,
+            *on_cpu(groups), **arrays).to(device)
