@@ -2,9 +2,9 @@
 // presets of trainers) tell completions apart? It reads a log of rollouts with several rewards (CSV
 // or JSON), computes the advantages of each estimator with the library, batch by batch, and counts
 // distinct values, ties inside groups and groups without any advantage. Results are a table, JSON,
-// or an HTML page. With --explain it prints one group's numbers stage by stage instead, with --count
-// it runs the counting experiment of the GDPO paper, and with --surrogates it shows what each policy
-// loss makes of the ratio.
+// or an HTML page. With --explain it prints one group's numbers stage by stage instead, with
+// --count it runs the counting experiment of the GDPO paper, and with --surrogates it shows what
+// each policy loss makes of the ratio.
 //
 // Read in this order: input/rollouts.hpp (the log), estimators.cpp (the calls of the library),
 // metrics.hpp (what is counted), comparison.hpp (one log, all estimators). The other files of
@@ -78,8 +78,7 @@ void explain(const resolution::Options& options) {
     throw resolution::UserError(
         "--explain: there is no group " + resolution::in_quotes(options.explain) +
         "; the nearest are " +
-        resolution::list(
-            resolution::nearest_first({names.begin(), names.end()}, options.explain)));
+        resolution::list(resolution::nearest_first({names.begin(), names.end()}, options.explain)));
   }
   resolution::write_reports({}, text);
 }

@@ -167,7 +167,8 @@ def test_every_operator_is_checked():
              "policy_loss_from_logits_", "scaled", "scale_", "settings", "configure",
              "loss_over", "count",
              "count_groups", "count_group_tokens", "contrastive_loss",  # test_contrastive.py
-             "token_logprobs", "token_logprobs_backward", "advantages", "explain",  # test_explain.py
+             "token_logprobs", "token_logprobs_backward", "advantages",
+             "explain",  # test_explain.py
              "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
              "adaptive_entropy",  # test_entropy.py

@@ -89,9 +89,8 @@ GDPO_COLD void write_stages(const Estimator& e, const Renorm& renorm, Explanatio
   }
   add("gate", gates.empty() ? "none" : gates);
   const std::string entry = word_of(e.missing.entry), infinite = word_of(e.missing.infinite);
-  add("missing", "NaN: " + entry + ", a row without rewards: " + word_of(e.missing.row) +
-                     ", an infinity: " + infinite +
-                     ", an unused row: " + word_of(e.missing.unused));
+  add("missing", "NaN: " + entry + ", row without rewards: " + word_of(e.missing.row) +
+                     ", infinity: " + infinite + ", unused row: " + word_of(e.missing.unused));
   std::string sum;
   for (std::size_t c = 0; c < out.weights.size(); ++c) {
     const double w = out.weights[c];

@@ -32,10 +32,11 @@ FirstStage first_stage_of(const Batch& batch, const Estimator& e) {
 /// Arguments are those of advantages_into. Errors: also invalid_input for an estimator whose
 /// baseline or scale reads the whole batch (a scale by the std of the batch), because its first
 /// stage would see the rows of this rank only.
-template <class Exec, class T, class Groups, class B, class S, class C, class Renorm>
+template <class Exec, class T, class Groups, class B, class S, class C, class Renorm,
+          class Report = std::nullptr_t>
 CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batch,
                             const GroupAdvantage<B, S, C, Renorm>& estimator, Workspace& workspace,
-                            GroupReport* report = nullptr) {
+                            Report report = nullptr) {
   CombinedMoments moments;
   if constexpr (detail::may_run<Exec, Groups>()) {
     using namespace detail;
@@ -46,7 +47,7 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
     EstimatorScratch& work = ScratchOf::estimator(workspace);
     Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
     evaluation(exec);
-    if (report) fill_report(batch, evaluation, work, *report);
+    fill_report(batch, evaluation, work, report);
     const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
     moments = combined_moments(batch_moments(blocks, batch, estimator.renorm.over, work),
                                estimator.renorm.over, work.combined.zero_sum);

@@ -7,7 +7,8 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// Throws unless the ends of an interval are in order.
-inline void check_ends(const char* function, const FieldPath& path, double lo, double hi) {
+GDPO_COLD inline void check_ends(const char* function, const FieldPath& path, double lo,
+                                 double hi) {
   if (lo < hi && !math::is_nan(lo) && !math::is_nan(hi)) return;
   contract::fail(function, path.text("lo") + ", " + path.text("hi"),
                  contract::text(lo) + " and " + contract::text(hi), "lo < hi (infinite: off)");
@@ -37,7 +38,7 @@ struct Bounds {
 namespace detail {
 
 /// Throws unless lo < hi. It says what check_fields says, and is compiled once.
-inline void check_bounds(const char* function, const char* name, const Bounds& b) {
+GDPO_COLD inline void check_bounds(const char* function, const char* name, const Bounds& b) {
   check_ends(function, FieldPath{nullptr, name}, b.lo, b.hi);
 }
 

@@ -332,8 +332,9 @@ inline constexpr DistillationLoss forward_kl_topk_loss{0, Rest::Drop, 1, -10, {0
 /// RewardToGo with gamma 1; rollout_is_weights are TokenBaselineBatch::weights.
 inline constexpr OptimalTokenBaseline optimal_token_baseline{
     1e-8, BaselinePlace::Column, BaselineMembers::All, BaselineTail::Raw};
-/// adv_estimator="tir_optimal_token_baseline" (compute_multi_turn_optimal_token_baseline_advantage):
-/// the tokens of all turns side by side. Its handle_zero_tail is False by default.
+/// adv_estimator="tir_optimal_token_baseline"
+/// (compute_multi_turn_optimal_token_baseline_advantage): the tokens of all turns side by side. Its
+/// handle_zero_tail is False by default.
 inline constexpr OptimalTokenBaseline multi_turn_optimal_token_baseline{
     1e-8, BaselinePlace::Ordinal, BaselineMembers::NonEmpty, BaselineTail::Cancel};
 

@@ -86,9 +86,9 @@ void view(const Eigen::PlainObjectBase<D>&&) = delete;  // the temporary would e
 /// expression is evaluated once. groups, estimator, report: as in advantages.hpp. Returns (N): an
 /// Array for array expressions, a Matrix for matrix expressions; float for float and narrower,
 /// double for double and integers. Errors: those of `advantages_into`.
-template <class Estimator = Gdpo, class D, class Groups>
+template <class Estimator = Gdpo, class D, class Groups, class Report = std::nullptr_t>
 auto advantages(const Eigen::DenseBase<D>& rewards, const Groups& groups,
-                const Estimator& estimator = {}, GroupReport* report = nullptr) {
+                const Estimator& estimator = {}, Report report = nullptr) {
   if constexpr (!detail::in_memory_v<D>) {
     const typename D::PlainObject evaluated = rewards.derived();
     return advantages(evaluated, groups, estimator, report);

@@ -134,10 +134,10 @@ auto view(const X& x) {
 /// Advantages of rewards in a tensor of rank 2, (N, C), or rank 1, (N), with a grouping. Returns a
 /// Tensor of rank 1, (N), in the same layout; float for float and narrower, double for double and
 /// integers. groups, estimator, report and errors: as in advantages.hpp. On one thread in lanes.
-template <class Estimator = Gdpo, class X, class Groups,
+template <class Estimator = Gdpo, class X, class Groups, class Report = std::nullptr_t,
           std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
 auto advantages(const X& rewards, const Groups& groups, const Estimator& estimator = {},
-                GroupReport* report = nullptr) {
+                Report report = nullptr) {
   using Traits = detail::TensorTraits<X>;
   using Scalar = typename Traits::Scalar;
   const auto v = detail::view_of_tensor(rewards);
@@ -160,8 +160,9 @@ auto advantages(const X& rewards, const Groups& groups, GroupReport* report) {
 /// Advantages of rewards in a tensor of rank 3, (prompts, rollouts, rewards). The rollouts of a
 /// prompt are a group. Returns a Tensor of rank 2, (prompts, rollouts), in the same layout. The
 /// report numbers groups by prompts.
-template <class Estimator = Gdpo, class X, std::enable_if_t<detail::tensor_rank<X> == 3, int> = 0>
-auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* report = nullptr) {
+template <class Estimator = Gdpo, class X, class Report = std::nullptr_t,
+          std::enable_if_t<detail::tensor_rank<X> == 3, int> = 0>
+auto advantages(const X& rewards, const Estimator& estimator = {}, Report report = nullptr) {
   using Traits = detail::TensorTraits<X>;
   using Scalar = typename Traits::Scalar;
   const auto v = detail::view_of_tensor(rewards);

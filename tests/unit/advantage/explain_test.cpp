@@ -41,7 +41,7 @@ TEST_CASE("the table of a group with a gate and two rewards", "[explain]") {
 gdpo
 group 0 of 2: 4 members, 2 rewards
   gate          r1 is 0 where r0 < 1
-  missing       NaN: skip, a row without rewards: exclude, an infinity: propagate, an unused row: compare
+  missing       NaN: skip, row without rewards: exclude, infinity: propagate, unused row: compare
   baseline      b = the mean of the group
   scale         m = 1 / S; S = the std of the group [ddof=1]
   standardized  z = (x - b) m
@@ -81,7 +81,7 @@ TEST_CASE("the table of weighted sums, each compared with the others", "[explain
   e.weights = {1, 0.25};
   CHECK("\n" + gdpo::explain(table(), fours, e, 1).to_text() == R"(
 group 1 of 2: 4 members, 2 rewards
-  missing       NaN: skip, a row without rewards: exclude, an infinity: propagate, an unused row: compare
+  missing       NaN: skip, row without rewards: exclude, infinity: propagate, unused row: compare
   sum           x = r0 + 0.25 r1
   baseline      b = the mean of the other members
   scale         m = 1

@@ -1,6 +1,7 @@
 #pragma once
 // Fills in the GroupReport of a call.
 #include <algorithm>
+#include <cstddef>
 #include <gdpo/advantage/engine/evaluate.hpp>
 #include <gdpo/advantage/engine/reward_parts.hpp>
 
@@ -123,6 +124,16 @@ GDPO_COLD void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& eval
                  work, r);
   derive(r);
 }
+
+/// Fills in the report of a call, if it has one. A call whose report is nullptr by its type
+/// compiles nothing of it.
+template <class T, class Groups, class Evaluation>
+void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
+                 EstimatorScratch& work, GroupReport* report) {
+  if (report) fill_report(batch, evaluation, work, *report);
+}
+template <class T, class Groups, class Evaluation>
+void fill_report(const RewardBatch<T, Groups>&, Evaluation&, EstimatorScratch&, std::nullptr_t) {}
 
 }  // namespace detail
 GDPO_END_NAMESPACE

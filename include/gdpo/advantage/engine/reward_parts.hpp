@@ -1,15 +1,16 @@
 #pragma once
 // What a report says of several rewards. Nothing here is a template, and all of it is cold: every
 // program with advantages compiles it.
+#include <algorithm>
 #include <gdpo/advantage/engine/one_group.hpp>
 #include <gdpo/advantage/report.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Subtracts their mean from n numbers. NaN: the number does not count. Equal numbers become
-/// exactly 0, and the order of the numbers does not matter.
-GDPO_COLD inline void center_numbers(double* x, index_t n) {
+/// Subtracts their mean from n numbers, and returns how many there are. NaN: the number does not
+/// count. Equal numbers become exactly 0, and the order of the numbers does not matter.
+GDPO_COLD inline index_t center_numbers(double* x, index_t n) {
   double least = math::infinity;
   index_t count = 0;
   for (index_t k = 0; k < n; ++k) {
@@ -21,6 +22,7 @@ GDPO_COLD inline void center_numbers(double* x, index_t n) {
   }
   const double mean = sum.value() / static_cast<double>(count);
   for (index_t k = 0; k < n; ++k) x[k] = x[k] - mean;
+  return count;
 }
 /// The sum of the products of those that count in both.
 GDPO_COLD inline double sum_of_products(const double* x, const double* y, index_t n) {
@@ -78,31 +80,46 @@ struct RewardTable {
 GDPO_COLD inline void prepare_report(GroupReport& report, EstimatorScratch& work,
                                      const RewardTable& table) {
   report.degenerate.assign(as_size(table.groups), 1);  // an empty group stays degenerate
-  work.report.assign(table.size(), 0.0);
+  work.report.resize(table.size());
+  std::fill_n(work.report.data(), table.groups * table.columns, 0.0);
+  std::fill_n(table.sum(work, 0), 2 * table.sums(), 0.0);
 }
 
-/// Fills in `pairs`: how the rewards vary together within groups. It overwrites given().
+/// Fills in `pairs`: how the rewards vary together within groups.
 GDPO_COLD inline void fill_pairs(const RewardTable& table, EstimatorScratch& work, GroupReport& r) {
   const index_t rewards = table.rewards;
   r.pairs.resize(3 * pair_count(as_size(rewards)));
-  work.raw.resize(as_size(2 * table.rows));
-  for (index_t g = 0; rewards > 1 && g < r.groups; ++g) {
+  if (rewards < 2) return;
+  work.raw.resize(as_size((rewards + 2) * r.largest_group));
+  work.centered.resize(as_size(rewards));  // sums of squares; NaN where a member has no value
+  for (index_t g = 0; g < r.groups; ++g) {
     const index_t first = work.group_sizes[as_size(g)],
                   members = work.group_sizes[as_size(g) + 1] - first;
+    double* const centered = work.raw.data();
+    for (index_t a = 0; a < rewards; ++a) {
+      double* const x = centered + a * members;
+      std::copy_n(table.given(work, a) + first, members, x);
+      work.centered[as_size(a)] =
+          center_numbers(x, members) == members ? sum_of_products(x, x, members) : math::nan();
+    }
     std::size_t pair = 0;
     for (index_t a = 0; a < rewards; ++a) {
       for (index_t b = a + 1; b < rewards; ++b, pair += 3) {
-        const double *x = table.given(work, a) + first, *y = table.given(work, b) + first;
-        double *of_a = work.raw.data(), *of_b = of_a + members;
-        for (index_t k = 0; k < members; ++k) {
-          const bool both = !math::is_nan(x[k]) && !math::is_nan(y[k]);
-          of_a[k] = both ? x[k] : math::nan(), of_b[k] = both ? y[k] : math::nan();
+        const double *x = centered + a * members, *y = centered + b * members;
+        double squares_a = work.centered[as_size(a)], squares_b = work.centered[as_size(b)];
+        if (math::is_nan(squares_a) || math::is_nan(squares_b)) {
+          x = table.given(work, a) + first, y = table.given(work, b) + first;
+          double *of_a = centered + rewards * members, *of_b = of_a + members;
+          for (index_t k = 0; k < members; ++k) {
+            const bool both = !math::is_nan(x[k]) && !math::is_nan(y[k]);
+            of_a[k] = both ? x[k] : math::nan(), of_b[k] = both ? y[k] : math::nan();
+          }
+          center_numbers(of_a, members), center_numbers(of_b, members);
+          x = of_a, y = of_b;
+          squares_a = sum_of_products(x, x, members), squares_b = sum_of_products(y, y, members);
         }
-        center_numbers(of_a, members), center_numbers(of_b, members);
-        x = of_a, y = of_b;
         table.add(work, pair, sum_of_products(x, y, members));
-        table.add(work, pair + 1, sum_of_products(x, x, members));
-        table.add(work, pair + 2, sum_of_products(y, y, members));
+        table.add(work, pair + 1, squares_a), table.add(work, pair + 2, squares_b);
       }
     }
   }
@@ -125,15 +142,17 @@ GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& 
                                      const GroupTerms& terms, EstimatorScratch& work,
                                      GroupReport& r) {
   const auto used = static_cast<index_t>(work.used_rewards.size());
+  const bool several = used > 1;
   for (index_t g = 0; used > 0 && g < r.groups; ++g) {
     if (r.degenerate[as_size(g)]) continue;
     const index_t first = work.group_sizes[as_size(g)],
                   members = work.group_sizes[as_size(g) + 1] - first;
-    double *s = table.combined(work) + first, *total = table.total(work) + first;
+    double *s = table.combined(work) + first,
+           *total = rules.sums_first ? table.total(work) + first : s;
     // Of a standardized reward of which no member lacks a value the differences are those of the
     // reward times one factor, which the engine has kept. Others are asked from it.
     bool by_factor = rules.one_factor, known = true;
-    for (index_t j = 0; j < used; ++j) {
+    for (index_t j = 0; several && j < used; ++j) {
       double* part = table.adjusted(work, work.used_rewards[as_size(j)]) + first;
       for (index_t k = 0; k < members; ++k) {
         if (math::is_nan(s[k])) {
@@ -146,7 +165,7 @@ GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& 
       }
     }
     if (!known) continue;
-    const bool ask = !rules.sums_first && !by_factor;
+    const bool ask = several && !rules.sums_first && !by_factor;
     if (ask) {
       struct Place {
         const RewardTable& table;
@@ -165,13 +184,14 @@ GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& 
                                       if (!math::is_nan(part)) part = term.term;
                                     }});
     }
-    center_numbers(s, members), center_numbers(total, members);
+    center_numbers(s, members);
+    if (rules.sums_first) center_numbers(total, members);
     const double squares = sum_of_products(s, s, members),
-                 spread = sum_of_products(total, total, members);
+                 spread = rules.sums_first ? sum_of_products(total, total, members) : squares;
     if (!(squares > 0 && spread > 0) || math::not_finite(squares) || math::not_finite(spread))
       continue;
     table.add(work, as_size(used), squares);
-    for (index_t j = 0; j < used; ++j) {
+    for (index_t j = 0; several && j < used; ++j) {
       double* part = table.adjusted(work, work.used_rewards[as_size(j)]) + first;
       center_numbers(part, members);
       const double factor = ask                ? 1.0
@@ -185,7 +205,7 @@ GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& 
   for (index_t j = 0; j < used; ++j) {
     const double squares = table.take(work, as_size(j));  // a single reward explains all
     r.rewards[as_size(work.used_rewards[as_size(j)])].explained_squares =
-        used == 1 ? r.within_squares : squares;
+        several ? squares : r.within_squares;
   }
 }
 

@@ -19,7 +19,7 @@ void check_present(const char* function, const Batch& batch, Column Batch::*colu
 }
 
 /// Throws unless the bounds of the advantages hold 0.
-inline void check_clip(const char* function, const Bounds& clip) {
+GDPO_COLD inline void check_clip(const char* function, const Bounds& clip) {
   check_bounds(function, "clip", clip);
   if (clip.lo <= 0 && clip.hi >= 0) return;
   contract::fail(function, "clip.lo, clip.hi",

@@ -95,7 +95,8 @@ inline void check_advantages(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS,
     call.fail("weights", contract::text(static_cast<index_t>(weights->size())), "at most 64");
 }
 
-/// Calls f(batch) with a batch of these arguments of `advantages`; the rewards are copied to float64.
+/// Calls f(batch) with a batch of these arguments of `advantages`; the rewards are copied to
+/// float64.
 template <class F>
 void with_batch(const char* function, const RewardTensor& table, const Tensor& rewards,
                 GDPO_TORCH_GROUPS_PARAMETERS, const Array& tokens, const Array& valid,

@@ -215,10 +215,10 @@ inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, doub
 
 /// What an operator of this name declares.
 inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
-/// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses",
-/// "prepasses", "token_advantages", "outcome_advantages", "step_advantages", "token_baselines",
-/// "shapings" or "running", or of the numbers of a "result", which policy_loss returns, or of a
-/// "report" of that many rewards, which advantages returns. Errors: `invalid_input` for another word.
+/// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses", "prepasses",
+/// "token_advantages", "outcome_advantages", "step_advantages", "token_baselines", "shapings" or
+/// "running", or of the numbers of a "result", which policy_loss returns, or of a "report" of that
+/// many rewards, which advantages returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
   const auto add = [&lines](const std::vector<std::string>& list) {

@@ -42,11 +42,11 @@ inline constexpr const char* settings_schema = "settings(str what, str line) -> 
 /// name, kind, value, what fits, and meaning, with tabs between them. A loss's level comes first.
 ///
 /// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
-/// configured_estimator; "contrastive", with that of contrastive_loss; "prepass", "shaping"
-/// or "running", with that of configured_prepass, configured_shaping or configured_running;
-/// "token_advantages", "outcome_advantages", "step_advantages" or "token_baseline", with the line of
-/// that operator; "pid" or "diagnose", with an empty line.
-/// Errors: `invalid_input` for another word, and those of reading the line.
+/// configured_estimator; "contrastive", with that of contrastive_loss; "prepass", "shaping" or
+/// "running", with that of configured_prepass, configured_shaping or configured_running;
+/// "token_advantages", "outcome_advantages", "step_advantages" or "token_baseline", with the line
+/// of that operator; "pid" or "diagnose", with an empty line. Errors: `invalid_input` for another
+/// word, and those of reading the line.
 inline std::string settings(const std::string& what, const std::string& line) {
   std::string lines;
   const auto add = [&lines](const std::vector<runtime::Setting>& list) {

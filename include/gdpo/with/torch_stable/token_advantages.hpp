@@ -67,12 +67,12 @@ std::tuple<Tensor, Tensor> with_returns(const Call& call, bool doubles, const Ar
 inline constexpr const char* token_advantages_schema =
     "token_advantages(str estimator, Tensor? rewards=None, Tensor? "
     "row_rewards=None, " GDPO_TORCH_RETURNS_SCHEMA ") -> (Tensor, Tensor)";
-/// Advantages and returns of tokens (value/advantages_and_returns.hpp) by the estimator of that line
-/// (runtime::configured_token_advantage). The other arguments are the members of ReturnBatch.
+/// Advantages and returns of tokens (value/advantages_and_returns.hpp) by the estimator of that
+/// line (runtime::configured_token_advantage). The other arguments are the members of ReturnBatch.
 ///
 /// Returns both in the shape of the tokens: float64 where one of the arrays of tokens is, else
-/// float32. Errors: those of advantages_and_returns_into, and `invalid_input` where no array has the
-/// shape of the tokens.
+/// float32. Errors: those of advantages_and_returns_into, and `invalid_input` where no array has
+/// the shape of the tokens.
 inline std::tuple<Tensor, Tensor> token_advantages(const std::string& estimator,
                                                    const Array& rewards, const Array& row_rewards,
                                                    GDPO_TORCH_RETURNS_PARAMETERS) {
@@ -102,8 +102,8 @@ inline constexpr const char* outcome_advantages_schema =
 /// Advantages and returns of tokens from the rewards of rows (value/outcome_call.hpp) by the
 /// estimator of that line (runtime::configured_outcome_advantage).
 ///
-/// The arguments up to `penalty` are those of `advantages`; `token_rewards` is ReturnBatch::rewards,
-/// and the others are its members.
+/// The arguments up to `penalty` are those of `advantages`; `token_rewards` is
+/// ReturnBatch::rewards, and the others are its members.
 ///
 /// Returns both in the shape of the tokens, float64 where one of their arrays is, and without one
 /// where `advantages` has float64, else float32; and the numbers of the report of the rows. Errors:
@@ -202,8 +202,8 @@ inline constexpr const char* optimal_token_baseline_schema =
 /// optimal_token_baseline_into. The other arguments are the groups of the rows and the members of
 /// TokenBaselineBatch.
 ///
-/// Returns the advantages in the shape of the returns, float64 where one of the arrays of numbers is,
-/// else float32. Errors: those of optimal_token_baseline_into.
+/// Returns the advantages in the shape of the returns, float64 where one of the arrays of numbers
+/// is, else float32. Errors: those of optimal_token_baseline_into.
 inline Tensor optimal_token_baseline(const Tensor& returns, const Tensor& logp,
                                      const Tensor& sum_pi_squared, const std::string& name,
                                      GDPO_TORCH_GROUPS_PARAMETERS, const Array& weights,
