@@ -166,13 +166,15 @@ def random_batch(seed, rows=12, width=7, dtype=torch.float64):
 def test_gae_is_its_recursion():
     for seed in range(4):
         scores, mask, arrays = random_batch(seed)
+        bootstrap = scores.flip(0)
         ours = gdpo.token_advantages(estimator="verl::gae", row_rewards=scores, mask=mask,
+                                     bootstrap=bootstrap,
                                      values=arrays["values"], logp=arrays["logp"],
                                      ref_logp=arrays["ref_logp"], penalty_coef=0.1, gamma=0.9,
                                      returns_lambda=0.8, renorm="none")
         want = torch.zeros_like(arrays["values"])
         for i, n in enumerate(mask.sum(1).tolist()):
-            carried, next_value = 0.0, 0.0
+            carried, next_value = 0.0, bootstrap[i]
             for t in range(n - 1, -1, -1):
                 reward = -0.1 * (arrays["logp"][i, t] - arrays["ref_logp"][i, t])
                 reward = reward + (scores[i] if t == n - 1 else 0)
@@ -260,6 +262,9 @@ def test_layouts_and_columns():
                "weights": [1, 0.5]}
     several = torch.stack([rewards, 2 * rewards.flip(0)], 1)
     padded = gdpo.outcome_advantages(several, mask=mask, **options)
+    weighed = gdpo.outcome_advantages(several @ torch.tensor([1, 0.5], dtype=torch.float64),
+                                      mask=mask, **{**options, "weights": None})
+    torch.testing.assert_close(padded.advantages, weighed.advantages, rtol=1e-12, atol=1e-13)
     ones = torch.ones(int(lengths.sum()))
     packed = gdpo.outcome_advantages(several.tolist(), mask=ones, offsets=offsets, **options)
     assert torch.equal(packed.advantages, padded.advantages[mask])
