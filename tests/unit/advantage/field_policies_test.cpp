@@ -144,6 +144,14 @@ TEST_CASE("a row that is alone enters no renormalization under Singleton::Exclud
   CHECK(report.excluded_rows == 2);
   e.singleton = gdpo::Singleton::Zero;
   CHECK(of(rewards, 3, e)[1] != a[1]);
+  // Its 0 stays where the renormalization subtracts a mean.
+  auto shifted = gdpo::trinity::asymre;
+  shifted.singleton = gdpo::Singleton::Exclude, shifted.renorm = gdpo::renorm::batch();
+  const long double half = std::sqrt(0.5L);
+  check(of({7, 1, 0, 4}, 1, shifted), {0, 0, 0, 0});
+  const std::vector<double> sizes{7, 1, 0};
+  const std::vector<int> ids{1, 2, 2};
+  check(gdpo::advantages(gdpo::view(sizes), gdpo::by_id(ids), shifted), {0, half, -half});
   // Without a renormalization the two are the same.
   const std::vector<double> plain = of(rewards, 3, gdpo::trl::rloo);
   e = gdpo::trl::rloo;
