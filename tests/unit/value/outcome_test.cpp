@@ -228,6 +228,39 @@ TEST_CASE("outcomes on a device: the bits of the host", "[outcome][cuda]") {
   }
 }
 
+TEST_CASE("outcomes on a device: both calls have scratch behind the advantages of the rows",
+          "[outcome][cuda]") {
+  for (const Placement placement : {Placement::LastStep, Placement::EveryToken}) {
+    for (const bool of_rows : {true, false}) {
+      INFO(static_cast<int>(placement) << ", " << of_rows);
+      Four rows;
+      Reinforce e;
+      e.placement = placement;
+      if (of_rows) {
+        e.rows.renorm = gdpo::renorm::batch();
+      } else {
+        e.tokens.renorm = gdpo::renorm::token_weighted_batch();
+      }
+      rows(e);
+      OnDevice<double> scores(rows.scores), advantages(Vector(12, 42)), returns(Vector(12, 42));
+      OnDevice<unsigned char> mask(rows.mask);
+      gdpo::ReturnBatch<double> b;
+      b.mask = gdpo::view(mask.data(), 4, 3);
+      const gdpo::RewardBatch rewards{gdpo::view(scores.data(), 4), gdpo::groups_of(2)};
+      const std::size_t bytes = gdpo::cuda::scratch_bytes(e, rewards, b);
+      OnDevice<unsigned char> memory(std::vector<unsigned char>(bytes, 0xff));  // NaN
+      gdpo::advantages_and_returns_into(
+          test_device(3), rewards, b, e, gdpo::view(advantages.data(), 4, 3),
+          gdpo::view(returns.data(), 4, 3), gdpo::cuda::Scratch{memory.data(), bytes});
+      // Moments agree within 2^-44; the numbers are below 4.
+      for (std::size_t k = 0; k < 12; ++k) {
+        CHECK(std::fabs(advantages.host()[k] - rows.advantages[k]) <= 0x1p-42);
+        CHECK(std::fabs(returns.host()[k] - rows.returns[k]) <= 0x1p-42);
+      }
+    }
+  }
+}
+
 TEST_CASE("outcomes: missing and infinite rewards reach the tokens of their group alone",
           "[outcome][cuda]") {
   const double missing = std::nan(""), infinity = std::numeric_limits<double>::infinity();
