@@ -1,6 +1,6 @@
-// Every shipped estimator over tokens and value loss, and the mismatch report, on a device, through
-// the front doors. Compiled wherever nvcc is found, but never run: the tests with label gpu check
-// the results.
+// Every shipped estimator over tokens and value loss, outcome estimators, and the mismatch report,
+// on a device, through the front doors. Compiled wherever nvcc is found, but never run: the tests
+// with label gpu check the results.
 #include <gdpo/cuda.hpp>
 #include <gdpo/runtime.hpp>
 
@@ -28,6 +28,17 @@ void estimators(const Call& call, const ReturnBatch<float>& batch, View<float, 2
   one_estimator(call, TokenAdvantage<returns::RewardToGo, Kl<kl::K3>>{}, batch, advantages,
                 returns);
   one_estimator(call, TokenAdvantage<>{}, wide, to_wide, to_wide);
+}
+
+void outcomes(const Call& call, View<const float, 2> rewards, const ReturnBatch<float>& batch,
+              View<float, 2> advantages, View<float, 2> returns) {
+  const RewardBatch<float, GroupsOf> rows{rewards, groups_of(8)};
+  const auto one = [&](const auto& estimator) {
+    if (cuda::scratch_bytes(estimator, rows, batch) > call.scratch.bytes) return;
+    advantages_and_returns_into(call.on, rows, batch, estimator, advantages, returns, call.scratch);
+  };
+  one(OutcomeAdvantage<>{});
+  one(OutcomeAdvantage<GroupAdvantage<baseline::BatchMean>, TokenAdvantage<>>{});
 }
 
 template <class S, class Loss>

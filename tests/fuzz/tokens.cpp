@@ -1,6 +1,7 @@
 // Calls with a batch of tokens: count, losses, prepare.
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
+#include <reference/naive_entropy_clip.hpp>
 #include <reference/naive_loss.hpp>
 
 #include "fuzz/token_arrays.hpp"
@@ -256,12 +257,85 @@ void prepare(Trial& t) {
   }
 }
 
+/// The tokens that Clip-B and Clip-V drop.
+void entropy_clip(Trial& t) {
+  Batch<double> b(t);
+  Numbers<double> entropies, tags;
+  if (t.in.chance(160)) b.give_logp(b.logp);
+  if (t.in.chance(128)) b.give_logp(b.old_logp);
+  if (!t.in.hostile(12))
+    b.give<double>(entropies, [&] { return t.in.chance(6) ? nan : 0.5 * t.in.below(5); });
+  b.give_marks();
+  b.give_offsets();
+  const bool of_tags = t.in.chance(96);
+  if (of_tags ? !t.in.hostile(24) : t.in.chance(24))
+    b.give<double>(tags, [&] { return 0.25 * t.in.number(); });
+  if (!t.in.hostile(12)) b.advantages = b.row_column([&] { return t.in.number(); });
+  gdpo::prepass::EntropyClip pass;
+  naive::EntropyClipSettings settings;
+  pass.mu = t.in.hostile(12) ? odd_number(t.in) : t.in.pick({0.5, 0.0, 2.5});
+  pass.max_share = t.in.hostile(12) ? odd_number(t.in) : t.in.pick({1.0, 0.0, 0.25});
+  pass.center = of_tags ? gdpo::EntropyCenter::Tags : gdpo::EntropyCenter::Batch;
+  pass.zero_advantage = settings.zero_advantage = t.in.chance(64);
+  t.need(pass.mu >= 0, "mu");
+  t.need(pass.max_share >= 0 && pass.max_share <= 1, "max_share");
+  settings.mu = static_cast<real>(pass.mu);
+  settings.max_share = static_cast<real>(pass.max_share), settings.own_mean = !of_tags;
+  b.need_one_shape(
+      [&](const auto& visit) {
+        visit(b.logp), visit(b.old_logp), visit(b.mask), visit(entropies), visit(tags);
+      },
+      EmptyArrays::OfAnyShape);
+  b.need_column(b.advantages);
+  if (t.well_formed() && b.tokens > 0) {
+    t.need(b.old_logp.given || b.logp.given, "batch.logp");
+    t.need(entropies.given, "batch.entropies");
+    t.need(tags.given || !of_tags, "batch.tags");
+    t.need(b.advantages.present, "batch.advantages");
+  }
+  bool too_long = b.tokens > most_work || b.rows > most_work || (t.well_formed() && b.large);
+  for (const real x : b.offsets.integers) {
+    too_long =
+        too_long || (x > static_cast<real>(most_work) && x <= static_cast<real>(most_elements));
+  }
+  t.leave_out_if(too_long);
+  gdpo::PrepassMemory<double> memory;
+  if (!t.make_call({"gdpo::prepare", "gdpo::Column"}, [&] {
+        gdpo::TokenBatch<double> batch = b.make();
+        batch.entropies = entropies.view, batch.tags = tags.view;
+        gdpo::prepare(batch, memory, pass);
+      }))
+    return;
+  if (b.tokens == 0) return;
+  std::vector<naive::EntropyToken> tokens;
+  std::vector<std::size_t> places;
+  const std::vector<double>& logp = b.old_logp.given ? b.old_logp.numbers : b.logp.numbers;
+  for (index_t i = 0; i < b.rows; ++i) {
+    for (index_t j = 0; j < b.length(i); ++j) {
+      const std::size_t k = b.at(i, j);
+      if (!b.valid(k)) {
+        t.compare("mask of a masked token", memory.mask[k] != 0, 0, 0);
+        continue;
+      }
+      places.push_back(k);
+      tokens.push_back({static_cast<real>(logp[k]), static_cast<real>(entropies.numbers[k]),
+                        of_tags ? static_cast<real>(tags.numbers[k]) : 0,
+                        static_cast<real>(b.advantages.numbers[static_cast<std::size_t>(i)])});
+    }
+  }
+  const naive::EntropyClipResult expected = naive::entropy_clip(tokens, settings);
+  if (expected.margin < 1e-12L) return;  // rounding decides
+  for (std::size_t k = 0; k < places.size(); ++k)
+    t.compare("mask of a token", memory.mask[places[k]] != 0, !expected.dropped[k], 0);
+}
+
 }  // namespace
 
 const std::vector<Case>& token_cases() {
-  static const std::vector<Case> cases{{"count", count<float>}, {"loss, seq", grpo},
-                                       {"loss, simd", dapo},    {"loss, simd", dr_grpo},
-                                       {"loss, seq", gspo},     {"prepare", prepare}};
+  static const std::vector<Case> cases{{"count", count<float>},  {"loss, seq", grpo},
+                                       {"loss, simd", dapo},     {"loss, simd", dr_grpo},
+                                       {"loss, seq", gspo},      {"prepare", prepare},
+                                       {"prepare", entropy_clip}};
   return cases;
 }
 

@@ -413,5 +413,8 @@ const std::vector<Case>& logit_cases();
 const std::vector<Case>& row_cases();
 const std::vector<Case>& update_cases();
 const std::vector<Case>& value_cases();
+const std::vector<Case>& rollout_cases();
+const std::vector<Case>& outcome_cases();
+const std::vector<Case>& state_cases();
 
 }  // namespace fuzz

@@ -130,7 +130,11 @@ std::string difference_from_one_process(const Comm& comm, const Estimator& estim
   bool same_report = keys.size() == whole_keys.size() && report.rows == whole_report.rows &&
                      report.groups == whole_report.groups &&
                      report.excluded_rewards == whole_report.excluded_rewards &&
-                     report.degenerate == whole_report.degenerate;
+                     report.degenerate == whole_report.degenerate &&
+                     report.pairs == whole_report.pairs &&
+                     same_bits(report.within_squares, whole_report.within_squares);
+  for (std::size_t c = 0; same_report && c < report.rewards.size(); ++c)
+    same_report = same_bits(report.rewards[c].explained, whole_report.rewards[c].explained);
   for (const auto& [key, value] : whole_keys) {
     const auto found = keys.find(key);
     same_report = same_report && found != keys.end() && same_bits(found->second, value);
@@ -151,6 +155,11 @@ std::string broken_law(const Comm& comm, int rounds) {
     std::string text = check(gdpo::Gdpo{}, gdpo::dapo_loss);
     text += check(gdpo::Grpo{}, gdpo::grpo_loss);
     text += check(gdpo::Rloo{}, gdpo::gspo_loss);
+    // What reads the whole batch.
+    gdpo::GroupAdvantage<gdpo::baseline::BatchMean> of_batch;
+    of_batch.scale.of = gdpo::scale::Of::BatchRms;
+    of_batch.clip = {-1.5, 1.5};
+    text += check(of_batch, gdpo::dapo_loss);
     if (!text.empty()) return text;
   }
   return "";

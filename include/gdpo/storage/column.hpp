@@ -98,6 +98,18 @@ using Column = ColumnOf<double>;
 /// A column of integers; it must be stored as integers.
 using IndexColumn = ColumnOf<index_t>;
 
+namespace detail {
+
+/// Throws unless a column that has rows is there. It is for columns that a call always reads.
+template <class R>
+void check_column(const char* function, const char* name, const ColumnOf<R>& column) {
+  const index_t rows = column.size();
+  contract::check_extents(function, name, 1, &rows);
+  if (rows > 0 && !column) contract::fail_null(function, name, 1, &rows);
+}
+
+}  // namespace detail
+
 /// Column c of an array of rank 2, as a view.
 ///
 /// A column that the array does not have throws invalid_input.

@@ -22,7 +22,7 @@ struct TokenShape {
   }
   template <class T, int Rank>
   TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
-    for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
+    for (int r = 0; r < rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
   }
   /// Number of elements from one token of a row to the next.
   GDPO_INLINE index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }

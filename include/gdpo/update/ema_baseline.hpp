@@ -86,6 +86,8 @@ struct EmaBaseline {
  private:
   static void check_columns(const char* function, index_t rows, const Column& rewards,
                             const IndexColumn& roles, const Column& valid) {
+    gdpo::detail::check_column(function, "rewards", rewards);
+    gdpo::detail::check_column(function, "roles", roles);
     contract::check_entries(function, "rewards", rewards.size(), rows);
     contract::check_entries(function, "roles", roles.size(), rows);
     if (valid) contract::check_entries(function, "valid", valid.size(), rows);

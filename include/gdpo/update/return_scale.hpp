@@ -58,6 +58,7 @@ struct ReturnScale {
     constexpr const char* function = "gdpo::update::ReturnScale::observe";
     check(function, state);
     const index_t n = rewards.size();
+    gdpo::detail::check_column(function, "rewards", rewards);
     if (ended) contract::check_entries(function, "ended", ended.size(), n);
     if (state.returns.empty()) state.returns.assign(static_cast<std::size_t>(n), 0.0);
     if (static_cast<index_t>(state.returns.size()) != n) {

@@ -42,9 +42,11 @@ namespace update {
 /// moments), which merges in rank order.
 ///
 /// values: (N), of any type. valid: (N) flags; a row with 0 is unused. Errors: invalid_input for
-/// another number of flags.
+/// values that are not there, and for another number of flags.
 inline Moments measure(const Column& values, const Column& valid = {}) {
-  if (valid) contract::check_entries("gdpo::update::measure", "valid", valid.size(), values.size());
+  constexpr const char* function = "gdpo::update::measure";
+  gdpo::detail::check_column(function, "values", values);
+  if (valid) contract::check_entries(function, "valid", valid.size(), values.size());
   std::vector<double> there;
   for (index_t i = 0; i < values.size(); ++i) {
     const double x = values(i);

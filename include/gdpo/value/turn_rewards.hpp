@@ -91,9 +91,10 @@ void place_turns_into(View<A, 2> turn_rewards, View<M, 2> mask, View<R, 2> out, 
   contract::check_entries(function, "mask", mask.extent[0], turn_rewards.extent[0]);
   detail::check_shape(function, "out", out, mask, "mask");
   detail::place_turns(function, turn_rewards, gamma, [&](index_t i) {
+    const bool any = mask.extent[1] > 0;  // arrays without elements may be null
     return detail::TurnsOfRow<M, R>{
-        {mask.data + i * mask.stride[0], {mask.extent[1]}, {mask.stride[1]}},
-        {out.data + i * out.stride[0], {out.extent[1]}, {out.stride[1]}}};
+        {any ? mask.data + i * mask.stride[0] : nullptr, {mask.extent[1]}, {mask.stride[1]}},
+        {any ? out.data + i * out.stride[0] : nullptr, {out.extent[1]}, {out.stride[1]}}};
   });
 }
 /// The same for packed rows: mask and out (tokens), offsets (B + 1), from 0 to the number of
@@ -107,6 +108,7 @@ void place_turns_into(View<A, 2> turn_rewards, View<M, 1> mask, const IndexColum
   contract::check_written(function, "out", out);
   detail::check_shape(function, "out", out, mask, "mask");
   const index_t rows = turn_rewards.extent[0], tokens = mask.extent[0];
+  detail::check_column(function, "offsets", offsets);
   if (offsets.size() != rows + 1) {
     contract::fail(function, "offsets", contract::text(offsets.size()) + " entries",
                    contract::text(rows + 1) + ", one more than rows");

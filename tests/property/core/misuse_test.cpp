@@ -13,7 +13,7 @@ namespace misuse_test {
 
 TEST_CASE("random calls are refused or right, and never anything else", "[misuse]") {
   constexpr std::uint64_t seed = 20260614;
-  constexpr int calls = 15000, largest = 120;
+  constexpr int calls = 20000, largest = 120;
   INFO("seed " << seed);
   struct Seen {
     int computed = 0, refused = 0, skipped = 0;

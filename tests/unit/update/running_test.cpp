@@ -428,6 +428,31 @@ TEST_CASE("numbers that are not finite change no state", "[update]") {
   CHECK(same_moments(state, before) == "");
 }
 
+TEST_CASE("columns that are read are there", "[update]") {
+  const gdpo::View<const double, 1> none{nullptr, {3}, {1}};
+  const gdpo::View<const int, 1> no_roles{nullptr, {3}, {1}};
+  const Vector three(3, 1.0);
+  const std::vector<int> roles(3, 0);
+  Vector out(3);
+  EmaState ema;
+  ReturnScaleState returns;
+  CHECK(message_of([&] { measure(none); }) ==
+        "gdpo::update::measure: values: given a null pointer; needed: (3) elements");
+  CHECK(message_of([&] { ReturnScale{}.observe(returns, none); }) ==
+        "gdpo::update::ReturnScale::observe: rewards: given a null pointer; needed: (3) elements");
+  const std::string h = "gdpo::update::EmaBaseline::baselines_into: ";
+  const auto baselines = [&](const gdpo::Column& rewards, const gdpo::IndexColumn& of_rows) {
+    return message_of(
+        [&] { EmaBaseline{}.baselines_into(ema, rewards, of_rows, gdpo::view(out)); });
+  };
+  CHECK(baselines(none, gdpo::view(roles)) ==
+        h + "rewards: given a null pointer; needed: (3) elements");
+  CHECK(baselines(gdpo::view(three), no_roles) ==
+        h + "roles: given a null pointer; needed: (3) elements");
+  CHECK(returns.returns.empty());
+  CHECK(ema.baseline.empty());
+}
+
 TEST_CASE("states and settings that do not fit are refused", "[update]") {
   Moments state;
   const Moments step = measured(Vector{1, 2});

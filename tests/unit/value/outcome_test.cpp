@@ -110,6 +110,16 @@ TEST_CASE("repeated numbers of rows are those of each of their tokens", "[outcom
         "advantages are written to");
 }
 
+TEST_CASE("a null array of one token a row is no array, and no repeated number", "[outcome]") {
+  const Vector rewards{1, 2};
+  gdpo::ReturnBatch<double> b;
+  b.row_rewards = gdpo::view(rewards);
+  b.mask = gdpo::view(static_cast<const unsigned char*>(nullptr), 5, 1);
+  Vector advantages(2);
+  gdpo::advantages_and_returns_into(b, ToGo{}, gdpo::view(advantages.data(), 2, 1));
+  CHECK(advantages == rewards);
+}
+
 TEST_CASE("outcomes: what a call refuses, before anything is written", "[outcome][errors]") {
   Four rows;
   const Vector five(5, 1.0);

@@ -10,8 +10,8 @@ namespace detail {
 
 /// Fills in the report, except `degenerate`, which the evaluation has filled in.
 template <class T, class Groups, class Evaluation>
-GDPO_COLD void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
-                           EstimatorScratch& work, GroupReport& r) {
+void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
+                 EstimatorScratch& work, GroupReport& r) {
   const auto& reader = evaluation.reader();
   using Order = typename Groups::Order;
   const index_t rows = batch.rewards.extent[0], reward_count = batch.rewards.extent[1],

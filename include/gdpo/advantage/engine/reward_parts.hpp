@@ -1,6 +1,6 @@
 #pragma once
-// What a report says of several rewards. Nothing here is a template, and all of it is cold: every
-// program with advantages compiles it.
+// What a report says of several rewards. Nothing here is a template, so that a program compiles it
+// once.
 #include <algorithm>
 #include <gdpo/advantage/engine/one_group.hpp>
 #include <gdpo/advantage/report.hpp>
@@ -10,7 +10,7 @@ namespace detail {
 
 /// Subtracts their mean from n numbers, and returns how many there are. NaN: the number does not
 /// count. Equal numbers become exactly 0, and the order of the numbers does not matter.
-GDPO_COLD inline index_t center_numbers(double* x, index_t n) {
+GDPO_NOINLINE inline index_t center_numbers(double* x, index_t n) {
   double least = math::infinity;
   index_t count = 0;
   for (index_t k = 0; k < n; ++k) {
@@ -25,7 +25,7 @@ GDPO_COLD inline index_t center_numbers(double* x, index_t n) {
   return count;
 }
 /// The sum of the products of those that count in both.
-GDPO_COLD inline double sum_of_products(const double* x, const double* y, index_t n) {
+GDPO_NOINLINE inline double sum_of_products(const double* x, const double* y, index_t n) {
   TwoSum<double> sum;
   for (index_t k = 0; k < n; ++k) {
     const double product = math::mul(x[k], y[k]);
@@ -86,7 +86,8 @@ GDPO_COLD inline void prepare_report(GroupReport& report, EstimatorScratch& work
 }
 
 /// Fills in `pairs`: how the rewards vary together within groups.
-GDPO_COLD inline void fill_pairs(const RewardTable& table, EstimatorScratch& work, GroupReport& r) {
+GDPO_NOINLINE inline void fill_pairs(const RewardTable& table, EstimatorScratch& work,
+                                     GroupReport& r) {
   const index_t rewards = table.rewards;
   r.pairs.resize(3 * pair_count(as_size(rewards)));
   if (rewards < 2) return;
@@ -138,9 +139,9 @@ struct GroupTerms {
   void (*show)(void* context, index_t g, TermObserver observer);
 };
 /// Fills in what each reward explains of the combined values. It overwrites the table.
-GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& rules,
-                                     const GroupTerms& terms, EstimatorScratch& work,
-                                     GroupReport& r) {
+GDPO_NOINLINE inline void fill_explained(const RewardTable& table, const PartRules& rules,
+                                         const GroupTerms& terms, EstimatorScratch& work,
+                                         GroupReport& r) {
   const auto used = static_cast<index_t>(work.used_rewards.size());
   const bool several = used > 1;
   for (index_t g = 0; used > 0 && g < r.groups; ++g) {
