@@ -188,7 +188,7 @@ class ExplanationText {
       add_advantages();
     }
     if (!e_.notes.empty()) text_ += "\n";
-    for (const std::string& note : e_.notes) text_ += "  ! " + note + "\n";
+    for (const std::string& note : e_.notes) text_ += "  ! " + named(note) + "\n";
     return text_;
   }
 
@@ -198,6 +198,15 @@ class ExplanationText {
   }
   GDPO_COLD std::string name(index_t c) const {
     return names_.empty() ? "reward " + std::to_string(c) : names_[as_size(c)];
+  }
+  /// A note with the names of the rewards in place of "reward 0" and so on.
+  GDPO_COLD std::string named(std::string note) const {
+    for (std::size_t c = names_.size(); c-- > 0;) {  // 10 before 1
+      const std::string number = "reward " + std::to_string(c);
+      const std::size_t at = note.find(number);
+      if (at != std::string::npos) return note.replace(at, number.size(), names_[c]);
+    }
+    return note;
   }
   GDPO_COLD void line(std::string label, const std::string& words) {
     label.resize(label.size() < 14 ? 14 : label.size() + 1, ' ');

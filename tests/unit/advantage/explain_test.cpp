@@ -72,7 +72,7 @@ advantage
         2  -0.8660  -0.2500  -1.1160  -0.8787
         3  -0.8660  -0.2500  -1.1160  -0.8787
 
-  ! row 2: reward 1 is gated: it counts as 0
+  ! row 2: short is gated: it counts as 0
 )");
 }
 
