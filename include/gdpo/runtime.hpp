@@ -143,11 +143,23 @@ struct TableOf {
     return table;
   }
 };
+/// The table of a list of presets, made once.
+template <class Value, class List>
+const Table<Value>& table_in(const List& list) {
+  static const Table<Value> entries = list(TableOf<Value>{});
+  return entries;
+}
 /// The names of a table, in its order.
 template <class Value>
 std::vector<std::string> names_of(const Table<Value>& table) {
   std::vector<std::string> names;
   for (const auto& entry : table) names.push_back(entry.first);
+  return names;
+}
+/// The names of a list of presets.
+template <class Value, class List>
+const std::vector<std::string>& names_in(const List& list) {
+  static const std::vector<std::string> names = names_of(table_in<Value>(list));
   return names;
 }
 /// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names,
@@ -174,10 +186,6 @@ const Value& named(const char* function, const char* argument, std::string_view 
 using Estimator = decltype(presets::with_estimators(detail::OfValues{}));
 
 namespace detail {
-inline const Table<Estimator>& estimators() {
-  static const Table<Estimator> entries = presets::with_estimators(TableOf<Estimator>{});
-  return entries;
-}
 /// The estimators that stand in no trainer's namespace: their names, and what they are in C++,
 /// types where all others are values.
 constexpr std::pair<const char*, const char*> own_types[] = {{"gdpo", "gdpo::Gdpo"},
@@ -191,8 +199,7 @@ constexpr std::pair<const char*, const char*> own_types[] = {{"gdpo", "gdpo::Gdp
 
 /// The names of all estimators, in the order of presets/all.hpp.
 inline const std::vector<std::string>& estimator_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::estimators());
-  return names;
+  return detail::names_in<Estimator>(presets::with_estimators);
 }
 
 /// The estimator of that name, such as "trl::gdpo".
@@ -204,51 +211,38 @@ inline Estimator estimator(std::string_view name) {
     contract::fail(function, "name", "'" + std::string(name) + "'",
                    "'" + std::string(known) + "', the name of the type " + type);
   }
-  return detail::named(function, "name", name, detail::estimators());
+  return detail::named(function, "name", name,
+                       detail::table_in<Estimator>(presets::with_estimators));
 }
 
 /// A variant of every pre-pass type that a name can stand for.
 using Prepass = decltype(presets::with_prepasses(detail::OfValues{}));
 
-namespace detail {
-inline const Table<Prepass>& prepasses() {
-  static const Table<Prepass> entries = presets::with_prepasses(TableOf<Prepass>{});
-  return entries;
-}
-}  // namespace detail
-
 /// The names of all pre-passes, in the order of presets/all.hpp.
 inline const std::vector<std::string>& prepass_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::prepasses());
-  return names;
+  return detail::names_in<Prepass>(presets::with_prepasses);
 }
 
 /// The pre-pass of that name: the rollout correction of a trainer, such as "trl::token_truncate".
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Prepass prepass(std::string_view name) {
-  return detail::named("gdpo::runtime::prepass", "name", name, detail::prepasses());
+  return detail::named("gdpo::runtime::prepass", "name", name,
+                       detail::table_in<Prepass>(presets::with_prepasses));
 }
 
 /// A variant of every rule that shapes rewards that a name can stand for (update/shape_groups.hpp).
 using Shaping = decltype(presets::with_shapings(detail::OfValues{}));
 
-namespace detail {
-inline const Table<Shaping>& shapings() {
-  static const Table<Shaping> entries = presets::with_shapings(TableOf<Shaping>{});
-  return entries;
-}
-}  // namespace detail
-
 /// The names of all rules that shape rewards, in the order of presets/all.hpp.
 inline const std::vector<std::string>& shaping_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::shapings());
-  return names;
+  return detail::names_in<Shaping>(presets::with_shapings);
 }
 
 /// The rule of that name, such as "prime_rl::length_penalty".
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Shaping shaping(std::string_view name) {
-  return detail::named("gdpo::runtime::shaping", "name", name, detail::shapings());
+  return detail::named("gdpo::runtime::shaping", "name", name,
+                       detail::table_in<Shaping>(presets::with_shapings));
 }
 
 /// update::shape_rewards with rules by name, which are applied in their order.
@@ -277,83 +271,40 @@ update::ShapedRewards shape_rewards(View<T, 1> rewards, const Groups& groups,
 /// EmaBaseline, ReturnScale.
 using Running = decltype(presets::with_running(detail::OfValues{}));
 
-namespace detail {
-inline const Table<Running>& running() {
-  static const Table<Running> entries = presets::with_running(TableOf<Running>{});
-  return entries;
-}
-}  // namespace detail
-
 /// The names of all that keep a state over the steps of a run, in the order of presets/all.hpp.
 inline const std::vector<std::string>& running_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::running());
-  return names;
+  return detail::names_in<Running>(presets::with_running);
 }
 
 /// The one of that name, such as "prime_rl::rae".
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Running running(std::string_view name) {
-  return detail::named("gdpo::runtime::running", "name", name, detail::running());
+  return detail::named("gdpo::runtime::running", "name", name,
+                       detail::table_in<Running>(presets::with_running));
 }
 
 /// A variant of every estimator over tokens that a name can stand for.
 using TokenAdvantage = decltype(presets::with_token_advantages(detail::OfValues{}));
 
-namespace detail {
-inline const Table<TokenAdvantage>& token_advantages() {
-  static const Table<TokenAdvantage> entries =
-      presets::with_token_advantages(TableOf<TokenAdvantage>{});
-  return entries;
-}
-}  // namespace detail
-
 /// The names of all estimators over tokens, in the order of presets/all.hpp.
 inline const std::vector<std::string>& token_advantage_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::token_advantages());
-  return names;
+  return detail::names_in<TokenAdvantage>(presets::with_token_advantages);
 }
 
 /// The estimator over tokens of that name, such as "verl::gae". Discounts, lambda and the
 /// coefficient of the penalty are those of a run: set them in the value.
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline TokenAdvantage token_advantage(std::string_view name) {
-  return detail::named("gdpo::runtime::token_advantage", "name", name, detail::token_advantages());
+  return detail::named("gdpo::runtime::token_advantage", "name", name,
+                       detail::table_in<TokenAdvantage>(presets::with_token_advantages));
 }
 
 /// A variant of every estimator from rows to tokens that a name can stand for.
 using OutcomeAdvantage = decltype(presets::with_outcome_advantages(detail::OfValues{}));
 
-namespace detail {
-inline const Table<OutcomeAdvantage>& outcome_advantages() {
-  static const Table<OutcomeAdvantage> entries =
-      presets::with_outcome_advantages(TableOf<OutcomeAdvantage>{});
-  return entries;
-}
-}  // namespace detail
-
-/// A variant of every estimator of the steps of agents that a name can stand for.
-using StepAdvantage = decltype(presets::with_step_advantages(detail::OfValues{}));
-
-namespace detail {
-inline const Table<StepAdvantage>& step_advantages() {
-  static const Table<StepAdvantage> entries =
-      presets::with_step_advantages(TableOf<StepAdvantage>{});
-  return entries;
-}
-}  // namespace detail
-
-namespace detail {
-inline const Table<OptimalTokenBaseline>& token_baselines() {
-  static const Table<OptimalTokenBaseline> entries =
-      presets::with_token_baselines(TableOf<OptimalTokenBaseline>{});
-  return entries;
-}
-}  // namespace detail
-
 /// The names of all estimators from rows to tokens, in the order of presets/all.hpp.
 inline const std::vector<std::string>& outcome_advantage_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::outcome_advantages());
-  return names;
+  return detail::names_in<OutcomeAdvantage>(presets::with_outcome_advantages);
 }
 
 /// The estimator from rows to tokens of that name, such as "openrlhf::rloo". The discount, the
@@ -362,31 +313,34 @@ inline const std::vector<std::string>& outcome_advantage_names() {
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline OutcomeAdvantage outcome_advantage(std::string_view name) {
   return detail::named("gdpo::runtime::outcome_advantage", "name", name,
-                       detail::outcome_advantages());
+                       detail::table_in<OutcomeAdvantage>(presets::with_outcome_advantages));
 }
+
+/// A variant of every estimator of the steps of agents that a name can stand for.
+using StepAdvantage = decltype(presets::with_step_advantages(detail::OfValues{}));
 
 /// The names of all estimators of the steps of agents, in the order of presets/all.hpp.
 inline const std::vector<std::string>& step_advantage_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::step_advantages());
-  return names;
+  return detail::names_in<StepAdvantage>(presets::with_step_advantages);
 }
 
 /// The estimator of the steps of agents of that name, such as "gigpo", for gigpo_into.
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline StepAdvantage step_advantage(std::string_view name) {
-  return detail::named("gdpo::runtime::step_advantage", "name", name, detail::step_advantages());
+  return detail::named("gdpo::runtime::step_advantage", "name", name,
+                       detail::table_in<StepAdvantage>(presets::with_step_advantages));
 }
 
 /// The names of all token baselines, in the order of presets/all.hpp.
 inline const std::vector<std::string>& token_baseline_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::token_baselines());
-  return names;
+  return detail::names_in<OptimalTokenBaseline>(presets::with_token_baselines);
 }
 
 /// The token baseline of that name, such as "verl::optimal_token_baseline".
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline OptimalTokenBaseline token_baseline(std::string_view name) {
-  return detail::named("gdpo::runtime::token_baseline", "name", name, detail::token_baselines());
+  return detail::named("gdpo::runtime::token_baseline", "name", name,
+                       detail::table_in<OptimalTokenBaseline>(presets::with_token_baselines));
 }
 
 /// The loss type of names whose surrogate is the clipped ratio: at a level, with KL term and
@@ -516,10 +470,6 @@ inline const Table<Aggregate>& aggregates() {
   static const Table<Aggregate> entries = presets::with_aggregates(TableOf<Aggregate>{});
   return entries;
 }
-inline const Table<ValueLoss>& value_losses() {
-  static const Table<ValueLoss> entries = presets::with_value_losses(TableOf<ValueLoss>{});
-  return entries;
-}
 inline const Table<KlEstimator>& estimators_of_kl() {
   static const Table<KlEstimator> entries = {
       {"kl", KlEstimator::K1},  {"k1", KlEstimator::K1}, {"abs", KlEstimator::Abs},
@@ -581,15 +531,15 @@ inline const std::string& level_name(const Loss& loss) {
 
 /// The names of all value losses, in the order of presets/all.hpp.
 inline const std::vector<std::string>& value_loss_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::value_losses());
-  return names;
+  return detail::names_in<ValueLoss>(presets::with_value_losses);
 }
 
 /// The value loss of that name, such as "verl::value_loss". The clip is that of a run: set it in
 /// the value.
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline ValueLoss value_loss(std::string_view name) {
-  return detail::named("gdpo::runtime::value_loss", "name", name, detail::value_losses());
+  return detail::named("gdpo::runtime::value_loss", "name", name,
+                       detail::table_in<ValueLoss>(presets::with_value_losses));
 }
 
 /// The aggregate of verl's loss_agg_mode, to be set as `loss.aggregate`: "token-mean", "token-sum",

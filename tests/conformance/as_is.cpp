@@ -47,6 +47,13 @@ std::string settings_of_fields(const Policy& policy) {
   return line;
 }
 
+// The settings of an estimator over rows.
+template <class Rows>
+std::string settings_of_rows(Rows e) {
+  e.weights = {}, e.gates = {}, e.penalty = {}, e.reward_clip = {}, e.clip = {};
+  return product::describe(product::settings_of(e));
+}
+
 // The settings of an estimator over tokens.
 template <class Tokens>
 std::string settings_of_tokens(const Tokens& e) {
@@ -70,8 +77,7 @@ std::string settings_of_tokens(const Tokens& e) {
 }  // namespace
 
 std::string settings_of(const gdpo::runtime::Estimator& estimator) {
-  return std::visit([](const auto& e) { return product::describe(product::settings_of(e)); },
-                    estimator);
+  return std::visit([](const auto& e) { return settings_of_rows(e); }, estimator);
 }
 std::string settings_of(const gdpo::runtime::Loss& loss) {
   return std::to_string(loss.index()) +
@@ -83,8 +89,7 @@ std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
 std::string settings_of(const gdpo::runtime::OutcomeAdvantage& estimator) {
   return std::visit(
       [](const auto& e) {
-        return product::describe(product::settings_of(e.rows)) + settings_of_tokens(e.tokens) +
-               text(e.placement);
+        return settings_of_rows(e.rows) + settings_of_tokens(e.tokens) + text(e.placement);
       },
       estimator);
 }
@@ -134,35 +139,29 @@ std::string settings_of(const gdpo::runtime::Prepass& any) {
   return line;
 }
 
+namespace {
+
+// The settings of a preset; a loss has those of its type by name.
+template <class T>
+std::string settings_of_preset(const gdpo::Preset<T>& preset) {
+  return settings_of(preset.value);
+}
+template <class... Policies>
+std::string settings_of_preset(const gdpo::Preset<gdpo::PolicyLoss<Policies...>>& preset) {
+  return settings_of(gdpo::runtime::loss(preset.name));
+}
+
+}  // namespace
+
 std::vector<std::string> without_record(const Report& report) {
   std::vector<std::string> names;
-  const auto add_unless_recorded = [&](const auto& preset, const std::string& settings) {
+  const auto add_unless_recorded = [&](const auto& preset) {
     const bool of_trainer = std::string_view(preset.version).find('@') != std::string_view::npos ||
                             report.has_version(preset.version);
-    if (of_trainer && !report.passed_as_is(preset.version, settings)) names.push_back(preset.name);
+    if (of_trainer && !report.passed_as_is(preset.version, settings_of_preset(preset)))
+      names.push_back(preset.name);
   };
-  gdpo::presets::for_each_estimator(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_loss([&](const auto& preset) {
-    add_unless_recorded(preset, settings_of(gdpo::runtime::loss(preset.name)));
-  });
-  gdpo::presets::for_each_token_advantage(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_outcome_advantage(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_step_advantage(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_token_baseline(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_value_loss([&](const auto& preset) {
-    add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));
-  });
-  gdpo::presets::for_each_shaping(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_running(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_prepass(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_list([&](const auto& for_each) { for_each(add_unless_recorded); });
   return names;
 }
 

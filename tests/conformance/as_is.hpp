@@ -10,11 +10,11 @@
 
 namespace conformance {
 
-// All settings of a policy as one line of text. What no preset sets is left out: weights, gates and
-// penalty of an estimator; constant, width and scale of an aggregate; discounts, the coefficient of
-// the penalty and its estimate over tokens; the clip of a value loss. They belong to a run, as do
-// the bounds of a correction, for which many trainers have no default; unit/presets/
-// corrections_test.cpp checks those of the presets.
+// All settings of a policy as one line of text. What no preset sets is left out: weights, gates,
+// penalty and bounds of an estimator; constant, width and scale of an aggregate; discounts, the
+// coefficient of the penalty and its estimate over tokens; the clip of a value loss. They belong to
+// a run, as do the bounds of a correction, for which many trainers have no default;
+// unit/presets/corrections_test.cpp checks those of the presets.
 std::string settings_of(const gdpo::runtime::Estimator& estimator);
 std::string settings_of(const gdpo::runtime::Loss& loss);
 std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator);

@@ -1,6 +1,6 @@
 // Calls with rewards in groups: advantages and per_row.
 #include <gdpo/advantages.hpp>
-#include <reference/naive.hpp>
+#include <support/row_settings.hpp>
 #include <support/tolerance.hpp>
 
 #include "fuzz/groupings.hpp"
@@ -19,39 +19,6 @@ bool reads_tokens(const Estimator& e) {
 template <class Estimator>
 constexpr bool reads_baselines =
     std::is_same_v<decltype(Estimator::baseline), gdpo::baseline::External>;
-
-/// What the oracle calls the settings of an estimator.
-template <class Estimator>
-naive::Settings settings_of(const Estimator& e) {
-  naive::Settings s;
-  if constexpr (std::is_same_v<decltype(e.baseline), gdpo::baseline::LeaveOneOut>)
-    s.baseline = naive::Baseline::LeaveOneOut;
-  if constexpr (reads_baselines<Estimator>) s.baseline = naive::Baseline::External;
-  if constexpr (std::is_same_v<decltype(e.baseline), gdpo::baseline::LengthWeighted>)
-    s.baseline = naive::Baseline::LengthWeighted;
-  if constexpr (std::is_same_v<decltype(e.scale), gdpo::scale::None>) {
-    s.scale = naive::Scale::None;
-  } else {
-    constexpr naive::EpsAt of[] = {naive::EpsAt::Std,      naive::EpsAt::Var,
-                                   naive::EpsAt::ClampStd, naive::EpsAt::ClampVar,
-                                   naive::EpsAt::None,     naive::EpsAt::StdOrOne};
-    s.scale_spread.eps_at = of[static_cast<int>(e.scale.eps_at)];
-    s.scale_spread.eps = e.scale.eps;
-  }
-  if constexpr (std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>)
-    s.combine = naive::Combine::SumThenNormalize;
-  if (e.renorm.over == gdpo::RenormOver::None) s.renorm = naive::Renorm::None;
-  if (e.renorm.over == gdpo::RenormOver::Tokens) {
-    s.renorm = naive::Renorm::Tokens;
-    s.renorm_spread.eps = 1e-8;
-    s.renorm_spread.eps_at = naive::EpsAt::Var;
-  }
-  s.weights.assign(e.weights.begin(), e.weights.end());
-  for (const gdpo::Gate& gate : e.gates)
-    s.gates.push_back({static_cast<int>(gate.reward), static_cast<int>(gate.given), gate.at_least});
-  s.penalty_coef = e.penalty.coef, s.penalty_reward = static_cast<int>(e.penalty.reward);
-  return s;
-}
 
 /// Sets weights, gates and a penalty, and says what they need.
 template <class Estimator>
@@ -147,7 +114,7 @@ void advantages(Trial& t) {
         return;
       give_data(rewards, rewards.extent(0), rewards.extent(1));
     }
-    return compare_advantages<T>(t, settings_of(e), data, result);
+    return compare_advantages<T>(t, product::settings_of(e), data, result);
   }
 
   const auto rewards = t.filled<T, 2>({groups.rows, reward_count}, reward);
@@ -194,7 +161,7 @@ void advantages(Trial& t) {
   if (valid.present) data.valid = valid.numbers;
   if (penalty.present) data.penalty = penalty.numbers;
   if (baselines.present) data.external = baselines.numbers;
-  compare_advantages<T>(t, settings_of(e), data, out->numbers());
+  compare_advantages<T>(t, product::settings_of(e), data, out->numbers());
   if (reports) t.compare("rows", static_cast<real>(report.rows), static_cast<real>(rows), 0);
 }
 

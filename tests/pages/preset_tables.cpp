@@ -2,12 +2,11 @@
 // (presets/all.hpp). The test pages.presets compares them with the page, and the target `pages`
 // puts them there.
 //
-// Each policy of an estimator is described by one overload of `text`, so a policy that no overload
-// knows does not compile: whoever adds one to a preset says here how the table writes it. A
-// surrogate or factor without words of its own is described by its settings. The page says above
-// each table what its cells leave out because it holds for almost all rows: mean and std are the
-// group's, a std is the sample std, the ratio of a sequence is exp of its mean log ratio, and every
-// KL term is K3 against the reference unless it says another.
+// An overload of `text` says how the table writes a policy. A policy without one is described by
+// its type and settings. The page says above each table what its cells leave out because it holds
+// for almost all rows: mean and std are the group's, a std is the sample std, the ratio of a
+// sequence is exp of its mean log ratio, and every KL term is K3 against the reference unless it
+// says another.
 #include <algorithm>
 #include <cstdio>
 #include <gdpo/dist/describe.hpp>
@@ -46,8 +45,34 @@ void append(std::string& to, const std::string& more) {
   if (!more.empty()) to += (to.empty() ? "" : ", ") + more;
 }
 
+/// A policy without words of its own: "Capped, cap 2".
+template <class Policy>
+std::string words(const Policy& policy) {
+  const std::string type = gdpo::detail::type_name<Policy>();
+  std::string all = type.substr(type.rfind(':') + 1);
+  if constexpr (gdpo::detail::has_fields_v<Policy>) {
+    gdpo::detail::walk_fields(policy, {},
+                              [&all](const auto& path, const auto& member, const auto& info) {
+                                using Member = std::decay_t<decltype(member)>;
+                                if constexpr (std::is_enum_v<Member>) {
+                                  append(all, path.text() + " " + gdpo::detail::word_of(member));
+                                } else if constexpr (std::is_arithmetic_v<Member>) {
+                                  const double x = static_cast<double>(member);
+                                  if (!gdpo::math::is_inf(x) || !info.range.infinity)
+                                    append(all, path.text() + " " + number(x));
+                                }
+                              });
+  }
+  return all;
+}
+
 // ---- estimators ----
 
+/// A baseline or scale that no other overload knows.
+template <class Policy>
+std::string text(const Policy& policy) {
+  return words(policy);
+}
 std::string divisor(int ddof, double eps, gdpo::EpsAt eps_at) {
   const std::string of = ddof == 1 ? "" : "population ";
   switch (eps_at) {
@@ -281,26 +306,7 @@ std::string clip(const gdpo::surrogate::Reinforce&,
                 {f.min_ratio > 0 ? f.min_ratio : -gdpo::math::infinity, f.max_ratio});
 }
 
-/// Any other surrogate or factor: "Capped, cap 2".
-template <class Policy>
-std::string words(const Policy& policy) {
-  const std::string type = gdpo::detail::type_name<Policy>();
-  std::string all = type.substr(type.rfind(':') + 1);
-  if constexpr (gdpo::detail::has_fields_v<Policy>) {
-    gdpo::detail::walk_fields(policy, {},
-                              [&all](const auto& path, const auto& member, const auto& info) {
-                                using Member = std::decay_t<decltype(member)>;
-                                if constexpr (std::is_enum_v<Member>) {
-                                  append(all, path.text() + " " + gdpo::detail::word_of(member));
-                                } else if constexpr (std::is_arithmetic_v<Member>) {
-                                  const double x = static_cast<double>(member);
-                                  if (!gdpo::math::is_inf(x) || !info.range.infinity)
-                                    append(all, path.text() + " " + number(x));
-                                }
-                              });
-  }
-  return all;
-}
+/// All factors of a loss.
 template <class... F>
 std::string words(const gdpo::Factors<F...>& factors) {
   if constexpr (sizeof...(F) == 0) {
@@ -590,51 +596,41 @@ class Conventions {
 
 int main() {
   namespace presets = gdpo::presets;
-  const auto estimators = [](const auto& f) { presets::for_each_estimator(f); };
-  const auto losses = [](const auto& f) { presets::for_each_loss(f); };
-  const auto prepasses = [](const auto& f) { presets::for_each_prepass(f); };
-  const auto token_advantages = [](const auto& f) { presets::for_each_token_advantage(f); };
-  const auto outcome_advantages = [](const auto& f) { presets::for_each_outcome_advantage(f); };
-  const auto step_advantages = [](const auto& f) { presets::for_each_step_advantage(f); };
-  const auto token_baselines = [](const auto& f) { presets::for_each_token_baseline(f); };
-  const auto value_losses = [](const auto& f) { presets::for_each_value_loss(f); };
-  const auto aggregates = [](const auto& f) { presets::for_each_aggregate(f); };
-
   table("versions", {"presets", "checked against"}, [&] {
     Versions versions;
     const auto version = [&versions](const auto& preset) { versions(preset); };
-    estimators(version);
-    losses(version);
-    prepasses(version);
-    token_advantages(version);
-    outcome_advantages(version);
-    step_advantages(version);
-    token_baselines(version);
-    value_losses(version);
+    presets::for_each_list([&version](const auto& for_each) { for_each(version); });
   });
   preset_table("estimators", "estimator",
-               {"normalizes", "minus", "divided by", "second normalization"}, estimators);
+               {"normalizes", "minus", "divided by", "second normalization"},
+               presets::for_each_estimator);
   table("conventions", {"estimators", "missing reward", "infinite reward", "group of one"}, [&] {
     Conventions conventions;
-    estimators([&conventions](const auto& preset) { conventions(preset); });
+    presets::for_each_estimator([&conventions](const auto& preset) { conventions(preset); });
     conventions.print_rows();
   });
   preset_table("token_advantages", "estimator",
-               {"computes", "steps", "KL in the reward", "second normalization"}, token_advantages);
+               {"computes", "steps", "KL in the reward", "second normalization"},
+               presets::for_each_token_advantage);
   preset_table("outcome_advantages", "estimator",
                {"minus", "divided by", "placed at", "computes", "steps", "KL in the reward",
                 "normalization of tokens"},
-               outcome_advantages);
+               presets::for_each_outcome_advantage);
   preset_table("step_advantages", "estimator",
-               {"minus", "divided by", "states of", "omega", "gamma"}, step_advantages);
+               {"minus", "divided by", "states of", "omega", "gamma"},
+               presets::for_each_step_advantage);
   preset_table("token_baselines", "token baseline",
-               {"tokens of one place", "rows", "end of the longest row", "eps"}, token_baselines);
-  preset_table("value_losses", "value loss", {"factor", "clip", "divided by"}, value_losses);
-  preset_table("losses", "loss", {"ratio", "clip", "KL beta", "divided by"}, losses);
+               {"tokens of one place", "rows", "end of the longest row", "eps"},
+               presets::for_each_token_baseline);
+  preset_table("value_losses", "value loss", {"factor", "clip", "divided by"},
+               presets::for_each_value_loss);
+  preset_table("losses", "loss", {"ratio", "clip", "KL beta", "divided by"},
+               presets::for_each_loss);
   table("aggregates", {"`loss_agg_mode`", "divided by"}, [&] {  // their names are verl's options
-    aggregates([](const auto& preset) {
+    presets::for_each_aggregate([](const auto& preset) {
       print({"`" + std::string(preset.name) + "`", text(preset.value)});
     });
   });
-  preset_table("prepasses", "pre-pass", {"gives", "bounds", "multiplies"}, prepasses);
+  preset_table("prepasses", "pre-pass", {"gives", "bounds", "multiplies"},
+               presets::for_each_prepass);
 }

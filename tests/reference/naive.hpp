@@ -27,28 +27,37 @@ enum class Baseline {
   ShiftedMean,
   BatchMean
 };
+/// The first are those of the library's StdDev, in the order of its scale::Of.
 enum class Scale {
-  None,
   Group,
   Batch,
   BatchCentered,
+  Within,
+  GroupOthers,
+  GroupRms,
+  BatchRms,
+  None,
   Others,
   Mad,
   Iqr,
   NonzeroShare,
-  Within,
   Shrunk,
-  GroupMean,
-  GroupOthers,
-  GroupRms,
-  BatchRms
+  GroupMean
 };
+/// The names of their types in the library, in the order of the enumerators.
+constexpr const char* baselines[] = {
+    "None",       "Mean",           "LeaveOneOut", "Median",     "TrimmedMean", "WinsorizedMean",
+    "SecondBest", "LengthWeighted", "External",    "LogMeanExp", "ShiftedMean", "BatchMean"};
+constexpr const char* scales[] = {"StdDev", "StdDev",       "StdDev",    "StdDev",         "StdDev",
+                                  "StdDev", "StdDev",       "None",      "LeaveOneOutStd", "Mad",
+                                  "Iqr",    "NonzeroShare", "ShrunkStd", "GroupMean"};
+// The following have the numbers of the library's enumerators.
 enum class EpsAt { Std, Var, ClampStd, ClampVar, None, StdOrOne };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
 enum class Renorm { None, Batch, PerGroup, Tokens };
 enum class Entry { Skip, Zero, Propagate };
-enum class Row { Exclude, Keep, ExcludeUnscored };
-enum class Singleton { Zero, Raw, Nan, Exclude };
+enum class Row { Exclude, ExcludeUnscored, Keep };
+enum class Singleton { Zero, Raw, Exclude, Nan = 4 };
 
 struct Spread {
   int ddof = 1;
@@ -86,6 +95,27 @@ struct Settings {
   std::vector<Gate> gates;
   double reward_low = -std::numeric_limits<double>::infinity(), reward_high = -reward_low;
   double low = reward_low, high = reward_high;  // bounds of the advantages
+
+  /// Calls f(name, member) for each setting but the lists, by its name in the library.
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("baseline.fraction", s.fraction), f("baseline.tau", s.tau), f("baseline.shift", s.shift);
+    f("baseline.leave_one_out", s.others);
+    f("scale.of", s.scale), f("scale.prior_dof", s.prior_dof);
+    f("scale.equal_groups", s.equal_groups), f("scale.divide_by", s.any_mean);
+    f("scale.at_zero", s.zero_at_zero);
+    f("scale.ddof", s.scale_spread.ddof), f("scale.eps", s.scale_spread.eps);
+    f("scale.eps_at", s.scale_spread.eps_at);
+    f("renorm.over", s.renorm);
+    f("renorm.ddof", s.renorm_spread.ddof), f("renorm.eps", s.renorm_spread.eps);
+    f("renorm.eps_at", s.renorm_spread.eps_at);
+    f("renorm.count_eps", s.renorm_spread.count_eps);
+    f("renorm.keep_mean", s.renorm_spread.keep_mean);
+    f("missing.entry", s.entry), f("missing.row", s.row), f("singleton", s.singleton);
+    f("penalty.coef", s.penalty_coef), f("penalty.reward", s.penalty_reward);
+    f("reward_clip.lo", s.reward_low), f("reward_clip.hi", s.reward_high);
+    f("clip.lo", s.low), f("clip.hi", s.high);
+  }
 };
 
 struct Data {

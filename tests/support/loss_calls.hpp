@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <support/generators.hpp>
-#include <support/member_count.hpp>
+#include <support/oracle_settings.hpp>
 #include <support/tolerance.hpp>
 
 namespace loss_product {
@@ -225,46 +225,13 @@ inline std::string difference_of(const Outcome& a, const Outcome& b) {
 
 // ---- from the oracle's settings to the library's ----
 
-/// Calls copy(member, number of the oracle) for each setting of a policy of the library, by its
-/// name in the policy's list of fields. `known(f)` calls f(name, number) for those that the oracle
-/// has. Throws where the oracle lacks one, or the list a member, so that none is ignored.
+using oracle::to_library, oracle::to_oracle;
+/// Calls copy(member, number of the oracle) for each setting of a policy of the library.
+/// `known(f)` calls f(name, number) for those that the oracle has.
 template <class Policy, class Known, class Copy>
 void for_each_setting(Policy& policy, const Known& known, const Copy& copy) {
-  using P = std::remove_const_t<Policy>;
-  static_assert(gdpo::detail::has_fields_v<P> || std::is_empty_v<P>,
-                "a policy with settings lists them as fields (core/fields.hpp)");
-  if constexpr (gdpo::detail::has_fields_v<P>) {
-    const std::string type = gdpo::detail::type_name<P>();
-    std::size_t fields = 0;
-    P::fields(policy, [&fields](const auto&...) { ++fields; });
-    if (fields != test::member_count<P>())
-      throw std::logic_error(type + " has a member that is not among its fields");
-    gdpo::detail::walk_fields(policy, {}, [&](const auto& path, auto& member, const auto&) {
-      using Member = std::decay_t<decltype(member)>;
-      if constexpr (std::is_arithmetic_v<Member> || std::is_enum_v<Member>) {
-        bool found = false;
-        known([&](const char* name, auto& of_oracle) {
-          if (path.text() != name) return;
-          found = true, copy(member, of_oracle);
-        });
-        if (!found)
-          throw std::logic_error(
-              "the oracle (reference/naive_loss.hpp) does not know the setting '" + path.text() +
-              "' of " + type);
-      } else {
-        static_assert(gdpo::detail::has_fields_v<Member> || std::is_empty_v<Member>,
-                      "a struct of settings lists them as fields (core/fields.hpp)");
-      }
-    });
-  }
+  oracle::copy_settings(policy, known, oracle::places(policy, known, "naive_loss.hpp"), copy);
 }
-/// To the library, and to the oracle; enumerators by their numbers.
-inline constexpr auto to_library = [](auto& member, const auto& of_oracle) {
-  member = static_cast<std::decay_t<decltype(member)>>(of_oracle);
-};
-inline constexpr auto to_oracle = [](const auto& member, auto& of_oracle) {
-  of_oracle = static_cast<std::decay_t<decltype(of_oracle)>>(member);
-};
 
 /// Whether the oracle's surrogate or factor Of is the library's type Policy, by its name.
 template <class Policy, class Of>

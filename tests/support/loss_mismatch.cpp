@@ -19,31 +19,12 @@ double random_in(Random& random, const gdpo::Range& range, double present) {
   }
   return present;
 }
-/// Random numbers for the settings of a policy, by their ranges and by what they decide together.
+/// Random numbers for the settings of a policy.
 template <class Policy>
 void random_policy(Random& random, Policy& policy) {
-  if constexpr (gdpo::detail::has_fields_v<Policy>) {
-    const Policy given = policy;
-    while (true) {
-      policy = given;
-      gdpo::detail::walk_fields(policy, {}, [&](const auto&, auto& member, const auto& info) {
-        using Member = std::decay_t<decltype(member)>;
-        if constexpr (std::is_same_v<Member, bool>) {
-          member = random.chance(0.5);
-        } else if constexpr (std::is_enum_v<Member>) {
-          const auto all = enumerators(member);
-          member = all[static_cast<std::size_t>(random.below(static_cast<int>(all.size())))].value;
-        } else if constexpr (std::is_arithmetic_v<Member>) {
-          member = static_cast<Member>(random_in(random, info.range, static_cast<double>(member)));
-        }
-      });
-      try {
-        gdpo::detail::check_fields("random_settings", "", policy);
-        return;
-      } catch (const gdpo::invalid_input&) {  // two settings that do not go together
-      }
-    }
-  }
+  oracle::random_policy(random, policy, [&random](const gdpo::Range& range, double present) {
+    return random_in(random, range, present);
+  });
 }
 /// The same for a surrogate or factor of the oracle; P... are the library's.
 template <class... P, class Any>

@@ -4,95 +4,21 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
-#include "support/rules.hpp"
 #include "support/tolerance.hpp"
 
 namespace product {
 namespace {
 
-template <class Spread>
-void set_spread(Spread& to, const naive::Spread& from) {
-  to.ddof = from.ddof;
-  to.eps = from.eps;
-  to.eps_at = static_cast<gdpo::EpsAt>(from.eps_at);
-}
-template <class Baseline>
-void set_baseline(Baseline&, const naive::Settings&) {}
-void set_baseline(gdpo::baseline::TrimmedMean& to, const naive::Settings& from) {
-  to.fraction = from.fraction;
-}
-void set_baseline(gdpo::baseline::WinsorizedMean& to, const naive::Settings& from) {
-  to.fraction = from.fraction;
-}
-void set_baseline(gdpo::baseline::LogMeanExp& to, const naive::Settings& from) {
-  to.tau = from.tau;
-}
-void set_baseline(gdpo::baseline::ShiftedMean& to, const naive::Settings& from) {
-  to.shift = from.shift;
-}
-void set_baseline(gdpo::baseline::BatchMean& to, const naive::Settings& from) {
-  to.leave_one_out = from.others;
-}
-void set_scale(gdpo::scale::None&, const naive::Settings&) {}
-void set_scale(gdpo::scale::StdDev& to, const naive::Settings& from) {
-  to.of = from.scale == naive::Scale::Batch           ? gdpo::scale::Of::Batch
-          : from.scale == naive::Scale::BatchCentered ? gdpo::scale::Of::BatchCentered
-          : from.scale == naive::Scale::Within        ? gdpo::scale::Of::Within
-          : from.scale == naive::Scale::GroupOthers   ? gdpo::scale::Of::GroupOthers
-          : from.scale == naive::Scale::GroupRms      ? gdpo::scale::Of::GroupRms
-          : from.scale == naive::Scale::BatchRms      ? gdpo::scale::Of::BatchRms
-                                                      : gdpo::scale::Of::Group;
-  set_spread(to, from.scale_spread);
-}
-void set_scale(gdpo::scale::ShrunkStd& to, const naive::Settings& from) {
-  to.prior_dof = from.prior_dof;
-  to.equal_groups = from.equal_groups ? gdpo::EqualGroups::Include : gdpo::EqualGroups::Exclude;
-  to.eps = from.scale_spread.eps;
-  to.eps_at = static_cast<gdpo::EpsAt>(from.scale_spread.eps_at);
-}
-void set_scale(gdpo::scale::LeaveOneOutStd& to, const naive::Settings& from) {
-  set_spread(to, from.scale_spread);
-}
-void set_scale(gdpo::scale::NonzeroShare&, const naive::Settings&) {}
-void set_scale(gdpo::scale::GroupMean& to, const naive::Settings& from) {
-  to.eps = from.scale_spread.eps;
-  to.divide_by =
-      from.any_mean ? gdpo::scale::DivideBy::AnyMean : gdpo::scale::DivideBy::PositiveMeans;
-}
-void set_renorm(gdpo::Renorm& to, const naive::Settings& from) {
-  to.over = from.renorm == naive::Renorm::None       ? gdpo::RenormOver::None
-            : from.renorm == naive::Renorm::Batch    ? gdpo::RenormOver::Batch
-            : from.renorm == naive::Renorm::PerGroup ? gdpo::RenormOver::Group
-                                                     : gdpo::RenormOver::Tokens;
-  set_spread(to, from.renorm_spread);
-  to.count_eps = from.renorm_spread.count_eps;
-  to.keep_mean = from.renorm_spread.keep_mean;
-}
-
-template <class Estimator>
-Estimator estimator_of(const naive::Settings& from) {
-  Estimator e;
-  set_baseline(e.baseline, from);
-  set_scale(e.scale, from);
-  set_renorm(e.renorm, from);
-  set_rules(e, from);
-  return e;
-}
-
 template <class Baseline, class Scale, class Combine>
 Outcome run(const naive::Settings& settings, const naive::Data& data, const Wanted& wanted) {
   const auto estimator = estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine>>(settings);
-  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.reward_count),
-                          gdpo::by_id(data.ids)};
-  if (!data.tokens.empty()) batch.tokens = gdpo::view(data.tokens);
-  if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);
-  if (!data.penalty.empty()) batch.penalty = gdpo::view(data.penalty);
+  gdpo::RewardBatch batch = batch_of(data, gdpo::by_id(data.ids));
   // Without these columns all lengths are equal to the oracle, and all external baselines 0.
   const std::vector<double> ones(static_cast<std::size_t>(data.rows), 1), zeros(ones.size(), 0);
   if (data.tokens.empty() && gdpo::detail::reads_tokens_v<Baseline>)
     batch.tokens = gdpo::view(ones);
-  if (!data.external.empty() || gdpo::detail::reads_external_v<Baseline>)
-    batch.baseline = gdpo::view(data.external.empty() ? zeros : data.external);
+  if (data.external.empty() && gdpo::detail::reads_external_v<Baseline>)
+    batch.baseline = gdpo::view(zeros);
   Outcome outcome;
   outcome.advantages.resize(static_cast<std::size_t>(data.rows));
   std::vector<double> one_by_one(outcome.advantages.size());
@@ -116,33 +42,66 @@ Outcome with_combine(const naive::Settings& e, const naive::Data& data, const Wa
              ? run<Baseline, Scale, SumThenNormalize>(e, data, wanted)
              : run<Baseline, Scale, NormalizeThenSum>(e, data, wanted);
 }
-template <class Baseline>
-Outcome with_scale(const naive::Settings& e, const naive::Data& data, const Wanted& wanted) {
-  if constexpr (std::is_same_v<Baseline, gdpo::baseline::Mean>) {
-    if (e.scale == naive::Scale::Shrunk)
-      return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, wanted);
-    if (e.scale == naive::Scale::GroupMean)
-      return with_combine<Baseline, gdpo::scale::GroupMean>(e, data, wanted);
-    if (e.scale == naive::Scale::NonzeroShare)
-      return with_combine<Baseline, gdpo::scale::NonzeroShare>(e, data, wanted);
-  }
-  if constexpr (std::is_same_v<Baseline, gdpo::baseline::LeaveOneOut>) {
-    if (e.scale == naive::Scale::Others)
-      return with_combine<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, wanted);
-  }
-  return e.scale == naive::Scale::None
-             ? with_combine<Baseline, gdpo::scale::None>(e, data, wanted)
-             : with_combine<Baseline, gdpo::scale::StdDev>(e, data, wanted);
-}
-
 }  // namespace
 
 Outcome advantages(const naive::Settings& e, const naive::Data& data, const Wanted& wanted) {
   Outcome outcome;
-  for_each_baseline([&](auto of, naive::Baseline b, const char*) {
-    if (b == e.baseline) outcome = with_scale<typename decltype(of)::type>(e, data, wanted);
+  for_each_baseline([&](auto of, naive::Baseline b) {
+    using Baseline = typename decltype(of)::type;
+    if (b != e.baseline) return;
+    for_each_scale([&](auto of_scale) {
+      using Scale = typename decltype(of_scale)::type;
+      if constexpr (is_compiled_v<Baseline, Scale>) {
+        if (is_scale<Scale>(e.scale)) outcome = with_combine<Baseline, Scale>(e, data, wanted);
+      }
+    });
   });
+  if (outcome.advantages.empty() && data.rows > 0)
+    throw std::logic_error("not compiled: " + describe(e));
   return outcome;
+}
+
+naive::Data random_case(Random& random, naive::Settings& e) {
+  const int reward_count = random.pick({1, 2, 3, 5, 9, 12});
+  naive::Data data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}),
+                                  reward_count, random.pick({0.0, 0.1, 0.5}));
+  // Of baseline, scale and renormalization whatever fits.
+  for_each_baseline([&](auto of, naive::Baseline b) {
+    if (b != e.baseline) return;
+    using Baseline = typename decltype(of)::type;
+    for_each_scale([&](auto of_scale) {
+      if (!is_scale<typename decltype(of_scale)::type>(e.scale)) return;
+      auto policies =
+          estimator_of<gdpo::GroupAdvantage<Baseline, typename decltype(of_scale)::type>>(e);
+      random_settings(random, policies.baseline);
+      random_settings(random, policies.scale);
+      random_settings(random, policies.renorm);
+      detail::copy_rows(policies, e, oracle::to_oracle);
+    });
+  });
+  e.entry = static_cast<naive::Entry>(random.below(3));
+  e.row = static_cast<naive::Row>(random.below(3));
+  e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Exclude,
+                             naive::Singleton::Raw, naive::Singleton::Nan});
+  if (random.chance(0.2)) e.reward_low = random.pick({-0.5, 0.1}), e.reward_high = 0.75;
+  if (random.chance(0.2)) e.low = random.pick({0.0, -0.5}), e.high = random.pick({0.5, 2.0});
+  if (random.chance(0.6)) {
+    for (int c = 0; c < reward_count; ++c)
+      e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
+  }
+  for (int k = random.below(3); k > 0; --k) {
+    e.gates.push_back({random.below(reward_count), random.below(reward_count),
+                       random.pick({0.5, 1.0, 0.25, -1.0})});
+  }
+  add_columns(random, data);
+  if (random.chance(0.5)) data.external.clear();
+  if (random.chance(0.3)) {
+    e.penalty_coef = random.pick({0.1, -0.5, 1.0});
+    e.penalty_reward =
+        e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(reward_count);
+  }
+  if (random.chance(0.6)) data.valid.clear();
+  return data;
 }
 
 }  // namespace product

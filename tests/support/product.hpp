@@ -2,15 +2,14 @@
 // that is not a template runs any estimator of the product of axes, so that the product is compiled
 // only once (support/product.cpp) and any test can use it.
 #pragma once
-#include <cstdio>
 #include <gdpo/advantage/explain.hpp>
 #include <gdpo/runtime.hpp>
-#include <limits>
 #include <reference/naive.hpp>
 #include <set>
 #include <string>
 
 #include "support/generators.hpp"
+#include "support/row_settings.hpp"
 
 namespace product {
 
@@ -34,24 +33,50 @@ template <class Policy>
 struct Of {
   using type = Policy;
 };
-/// Calls visit(Of<policy>, the oracle's name for it, its name as text) for every baseline of the
-/// library. A new baseline is a line here and a formula in reference/naive.hpp; it then takes part
-/// in the product of axes.
+namespace detail {
+/// The types of the baselines, the scales and the pairs of both in estimators with names.
+template <class... E>
+struct TypesOf {
+  template <class... More>
+  using Baselines = typename gdpo::runtime::detail::Distinct<std::variant<More...>,
+                                                             decltype(E::baseline)...>::type;
+  using Scales =
+      typename gdpo::runtime::detail::Distinct<std::variant<>, decltype(E::scale)...>::type;
+  template <class Baseline, class Scale>
+  static constexpr bool has = ((std::is_same_v<decltype(E::baseline), Baseline> &&
+                                std::is_same_v<decltype(E::scale), Scale>) ||
+                               ...);
+};
+template <class... E, class... O>
+TypesOf<E..., decltype(O::rows)...> types_of(const std::variant<E...>&, const std::variant<O...>&);
+using Types = decltype(types_of(std::declval<gdpo::runtime::Estimator>(),
+                                std::declval<gdpo::runtime::OutcomeAdvantage>()));
+/// Four baselines are in no estimator with a name.
+using Baselines = Types::Baselines<gdpo::baseline::Median, gdpo::baseline::TrimmedMean,
+                                   gdpo::baseline::WinsorizedMean, gdpo::baseline::External>;
+template <class Visit, class... P>
+void for_each_of(const std::variant<P...>*, const Visit& visit) {
+  (visit(Of<P>{}), ...);
+}
+}  // namespace detail
+/// Calls visit(Of<policy>, the oracle's name for it) for every baseline of the library: those of
+/// the list of presets. A new one takes part with its formula in reference/naive.hpp.
 template <class Visit>
 void for_each_baseline(const Visit& visit) {
-  visit(Of<gdpo::baseline::Mean>{}, naive::Baseline::Mean, "Mean");
-  visit(Of<gdpo::baseline::LeaveOneOut>{}, naive::Baseline::LeaveOneOut, "LeaveOneOut");
-  visit(Of<gdpo::baseline::None>{}, naive::Baseline::None, "None");
-  visit(Of<gdpo::baseline::Median>{}, naive::Baseline::Median, "Median");
-  visit(Of<gdpo::baseline::TrimmedMean>{}, naive::Baseline::TrimmedMean, "TrimmedMean");
-  visit(Of<gdpo::baseline::WinsorizedMean>{}, naive::Baseline::WinsorizedMean, "WinsorizedMean");
-  visit(Of<gdpo::baseline::SecondBest>{}, naive::Baseline::SecondBest, "SecondBest");
-  visit(Of<gdpo::baseline::LengthWeighted>{}, naive::Baseline::LengthWeighted, "LengthWeighted");
-  visit(Of<gdpo::baseline::External>{}, naive::Baseline::External, "External");
-  visit(Of<gdpo::baseline::LogMeanExp>{}, naive::Baseline::LogMeanExp, "LogMeanExp");
-  visit(Of<gdpo::baseline::ShiftedMean>{}, naive::Baseline::ShiftedMean, "ShiftedMean");
-  visit(Of<gdpo::baseline::BatchMean>{}, naive::Baseline::BatchMean, "BatchMean");
+  detail::for_each_of(static_cast<detail::Baselines*>(nullptr),
+                      [&](auto of) { visit(of, baseline_of<typename decltype(of)::type>()); });
 }
+/// The same for every scale.
+template <class Visit>
+void for_each_scale(const Visit& visit) {
+  detail::for_each_of(static_cast<detail::Types::Scales*>(nullptr), visit);
+}
+/// Whether the product has estimators of these two: those with a name, and each baseline with
+/// StdDev and without a scale.
+template <class Baseline, class Scale>
+constexpr bool is_compiled_v =
+    std::is_same_v<Scale, gdpo::scale::None> || std::is_same_v<Scale, gdpo::scale::StdDev> ||
+    detail::Types::has<Baseline, Scale>;
 
 /// Whether every combination of combine and renorm is tried with a baseline. With the others there
 /// are two, which take all paths of the engine: SumThenNormalize without a renormalization, and
@@ -65,211 +90,44 @@ inline bool is_tried(naive::Baseline b, naive::Combine c, naive::Renorm r) {
          r == (c == naive::Combine::SumThenNormalize ? naive::Renorm::None : naive::Renorm::Batch);
 }
 
+/// Whether a set to take a std of is tried with a baseline: the whole product, but for those that
+/// belong to the baseline about which they take the std.
+inline bool is_tried(naive::Baseline b, naive::Scale s) {
+  using naive::Baseline, naive::Scale;
+  if (s == Scale::GroupOthers) return b == Baseline::LeaveOneOut;
+  if (s == Scale::GroupRms || s == Scale::BatchRms) return b == Baseline::None;
+  return has_whole_product(b) || (s != Scale::Batch && s != Scale::Within);
+}
+
 /// Calls visit(settings) for every combination of baseline, kind of scale, combine and renorm that
-/// is tried.
+/// is tried. property/advantage/shrunk_std_laws_test.cpp and robust_laws_test.cpp have others.
 template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
-  for_each_baseline([&](auto, Baseline b, const char*) {
-    for (const Scale s :
-         {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered, Scale::Within,
-          Scale::Shrunk, Scale::GroupMean, Scale::GroupOthers, Scale::GroupRms, Scale::BatchRms}) {
-      if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
-      // property/advantage/shrunk_std_laws_test.cpp has the others.
-      // Each of these belongs to the baseline about which it takes the std.
-      if (s == Scale::GroupOthers && b != Baseline::LeaveOneOut) continue;
-      if ((s == Scale::GroupRms || s == Scale::BatchRms) && b != Baseline::None) continue;
-      if ((s == Scale::Shrunk || s == Scale::GroupMean) && b != Baseline::Mean) continue;
-      for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
-        for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
-          if (!is_tried(b, c, r)) continue;
-          Settings e;
-          e.baseline = b, e.scale = s, e.combine = c, e.renorm = r;
-          visit(e);
+  for_each_baseline([&](auto of, Baseline b) {
+    using BaselineType = typename decltype(of)::type;
+    for_each_scale([&](auto of_scale) {
+      using ScaleType = typename decltype(of_scale)::type;
+      if constexpr (is_compiled_v<BaselineType, ScaleType>) {
+        for (std::size_t kind = 0; kind < std::size(scales); ++kind) {
+          const auto s = static_cast<Scale>(kind);
+          if (!is_scale<ScaleType>(s) || !is_tried(b, s)) continue;
+          for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
+            for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
+              if (!is_tried(b, c, r)) continue;
+              Settings e;
+              e.baseline = b, e.scale = s, e.combine = c, e.renorm = r;
+              visit(e);
+            }
+          }
         }
       }
-    }
+    });
   });
 }
 
 /// A random batch, and all settings of `e` that are no choice of a type at random.
-inline naive::Data random_case(Random& random, naive::Settings& e) {
-  const int reward_count = random.pick({1, 2, 3, 5, 9, 12});
-  naive::Data data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}),
-                                  reward_count, random.pick({0.0, 0.1, 0.5}));
-  for (naive::Spread* spread : {&e.scale_spread, &e.renorm_spread}) {
-    spread->ddof = random.pick({1, 1, 0, 2});
-    spread->eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
-    spread->eps_at = static_cast<naive::EpsAt>(random.below(6));
-  }
-  if (e.scale == naive::Scale::Shrunk) {
-    e.prior_dof = random.pick(
-        {e.prior_dof, e.prior_dof, 0.0, 0.5, 6.0, std::numeric_limits<double>::infinity()});
-    e.equal_groups = random.chance(0.5);
-  }
-  if (e.scale == naive::Scale::GroupMean) e.any_mean = random.chance(0.5);
-  e.tau = random.pick({1.0, 0.1, 0.7, 3.0, 1e6});
-  e.shift = random.pick({0.0, -0.1, 0.25});
-  e.others = random.chance(0.5);
-  e.renorm_spread.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
-  e.renorm_spread.keep_mean = random.chance(0.2);
-  e.entry = static_cast<naive::Entry>(random.below(3));
-  e.row = static_cast<naive::Row>(random.below(3));
-  e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Exclude,
-                             naive::Singleton::Raw, naive::Singleton::Nan});
-  if (random.chance(0.2)) e.reward_low = random.pick({-0.5, 0.1}), e.reward_high = 0.75;
-  if (random.chance(0.2)) e.low = random.pick({0.0, -0.5}), e.high = random.pick({0.5, 2.0});
-  if (random.chance(0.6)) {
-    for (int c = 0; c < reward_count; ++c)
-      e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
-  }
-  for (int k = random.below(3); k > 0; --k) {
-    e.gates.push_back({random.below(reward_count), random.below(reward_count),
-                       random.pick({0.5, 1.0, 0.25, -1.0})});
-  }
-  add_columns(random, data);
-  if (random.chance(0.5)) data.external.clear();
-  if (random.chance(0.5)) e.fraction = random.pick({0.0, 0.1, 0.4, 0.49});
-  if (random.chance(0.3)) {
-    e.penalty_coef = random.pick({0.1, -0.5, 1.0});
-    e.penalty_reward =
-        e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(reward_count);
-  }
-  if (random.chance(0.6)) data.valid.clear();
-  return data;
-}
-
-namespace detail {
-template <class From>
-naive::Spread spread_of(const From& from) {
-  naive::Spread spread;
-  spread.ddof = from.ddof;
-  spread.eps = from.eps;
-  spread.eps_at = static_cast<naive::EpsAt>(from.eps_at);
-  return spread;
-}
-inline void read_scale(const gdpo::scale::None&, naive::Settings& to) {
-  to.scale = naive::Scale::None;
-}
-inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
-  to.scale = from.of == gdpo::scale::Of::Group         ? naive::Scale::Group
-             : from.of == gdpo::scale::Of::Batch       ? naive::Scale::Batch
-             : from.of == gdpo::scale::Of::Within      ? naive::Scale::Within
-             : from.of == gdpo::scale::Of::GroupOthers ? naive::Scale::GroupOthers
-             : from.of == gdpo::scale::Of::GroupRms    ? naive::Scale::GroupRms
-             : from.of == gdpo::scale::Of::BatchRms    ? naive::Scale::BatchRms
-                                                       : naive::Scale::BatchCentered;
-  to.scale_spread = spread_of(from);
-}
-inline void read_scale(const gdpo::scale::ShrunkStd& from, naive::Settings& to) {
-  to.scale = naive::Scale::Shrunk;
-  to.prior_dof = from.prior_dof;
-  to.equal_groups = from.equal_groups == gdpo::EqualGroups::Include;
-  to.scale_spread.eps = from.eps;
-  to.scale_spread.eps_at = static_cast<naive::EpsAt>(from.eps_at);
-}
-inline void read_scale(const gdpo::scale::LeaveOneOutStd& from, naive::Settings& to) {
-  to.scale = naive::Scale::Others;
-  to.scale_spread = spread_of(from);
-}
-inline void read_scale(const gdpo::scale::GroupMean& from, naive::Settings& to) {
-  to.scale = naive::Scale::GroupMean;
-  to.scale_spread.eps = from.eps;
-  to.any_mean = from.divide_by == gdpo::scale::DivideBy::AnyMean;
-}
-inline void read_scale(const gdpo::scale::NonzeroShare&, naive::Settings& to) {
-  to.scale = naive::Scale::NonzeroShare;
-}
-template <class Baseline>
-void read_baseline(const Baseline&, naive::Settings&) {}
-inline void read_baseline(const gdpo::baseline::TrimmedMean& from, naive::Settings& to) {
-  to.fraction = from.fraction;
-}
-inline void read_baseline(const gdpo::baseline::WinsorizedMean& from, naive::Settings& to) {
-  to.fraction = from.fraction;
-}
-inline void read_baseline(const gdpo::baseline::LogMeanExp& from, naive::Settings& to) {
-  to.tau = from.tau;
-}
-inline void read_baseline(const gdpo::baseline::ShiftedMean& from, naive::Settings& to) {
-  to.shift = from.shift;
-}
-inline void read_baseline(const gdpo::baseline::BatchMean& from, naive::Settings& to) {
-  to.others = from.leave_one_out;
-}
-inline void read_renorm(const gdpo::Renorm& from, naive::Settings& to) {
-  using gdpo::RenormOver;
-  to.renorm = from.over == RenormOver::None    ? naive::Renorm::None
-              : from.over == RenormOver::Batch ? naive::Renorm::Batch
-              : from.over == RenormOver::Group ? naive::Renorm::PerGroup
-                                               : naive::Renorm::Tokens;
-  if (from.over == RenormOver::None) return;
-  to.renorm_spread = spread_of(from);
-  to.renorm_spread.count_eps = from.count_eps;
-  to.renorm_spread.keep_mean = from.keep_mean;
-}
-}  // namespace detail
-
-/// The oracle's settings for an estimator of the library, without weights, gates, penalty and
-/// bounds, which no preset sets.
-template <class B, class S, class C, class R>
-naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
-  naive::Settings to;
-  for_each_baseline([&](auto of, naive::Baseline b, const char*) {
-    if (std::is_same_v<typename decltype(of)::type, B>) to.baseline = b;
-  });
-  detail::read_baseline(e.baseline, to);
-  to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize>
-                   ? naive::Combine::SumThenNormalize
-                   : naive::Combine::NormalizeThenSum;
-  detail::read_scale(e.scale, to);
-  detail::read_renorm(e.renorm, to);
-  to.entry = e.missing.entry == gdpo::MissingEntry::Skip   ? naive::Entry::Skip
-             : e.missing.entry == gdpo::MissingEntry::Zero ? naive::Entry::Zero
-                                                           : naive::Entry::Propagate;
-  to.row = e.missing.row == gdpo::MissingRow::Keep              ? naive::Row::Keep
-           : e.missing.row == gdpo::MissingRow::ExcludeUnscored ? naive::Row::ExcludeUnscored
-                                                                : naive::Row::Exclude;
-  to.singleton = e.singleton == gdpo::Singleton::Raw       ? naive::Singleton::Raw
-                 : e.singleton == gdpo::Singleton::Nan     ? naive::Singleton::Nan
-                 : e.singleton == gdpo::Singleton::Exclude ? naive::Singleton::Exclude
-                                                           : naive::Singleton::Zero;
-  return to;
-}
-
-inline const char* name(naive::Baseline of) {
-  const char* found = nullptr;
-  for_each_baseline([&](auto, naive::Baseline b, const char* name) {
-    if (b == of) found = name;
-  });
-  return found;
-}
-
-/// The settings as text, enough to rebuild a failing case from an INFO line.
-inline std::string describe(const naive::Settings& e) {
-  const auto number = [](auto x) { return std::to_string(static_cast<int>(x)); };
-  const auto real = [](double x) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.17g", x);
-    return std::string(text);
-  };
-  const auto spread = [&](const naive::Spread& s) {
-    return "{ddof " + std::to_string(s.ddof) + ", eps " + real(s.eps) + " at " + number(s.eps_at) +
-           ", count_eps " + real(s.count_eps) + ", keep_mean " + number(s.keep_mean) + "}";
-  };
-  std::string weights;
-  for (const double w : e.weights) weights += " " + real(w);
-  return std::string("baseline ") + name(e.baseline) + " " + real(e.fraction) + " " + real(e.tau) +
-         " " + real(e.shift) + " " + number(e.others) + ", scale " + number(e.scale) +
-         spread(e.scale_spread) + " prior_dof " + real(e.prior_dof) + " equal_groups " +
-         number(e.equal_groups) + " any_mean " + number(e.any_mean) + ", combine " +
-         number(e.combine) + ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " +
-         number(e.entry) + ", row " + number(e.row) + ", singleton " + number(e.singleton) +
-         ", penalty " + real(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) +
-         ", weights" + weights + ", gates " + std::to_string(e.gates.size()) + ", reward_clip " +
-         real(e.reward_low) + " " + real(e.reward_high) + ", clip " + real(e.low) + " " +
-         real(e.high);
-}
+naive::Data random_case(Random& random, naive::Settings& e);
 
 struct Preset {
   std::string name;

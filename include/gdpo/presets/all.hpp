@@ -27,7 +27,8 @@
 GDPO_BEGIN_NAMESPACE
 /// The list of presets. The names at run time, the conformance runner, the checks of the kernels
 /// and the tests are made from it. A new preset is a value and a line in the header of its trainer;
-/// a new trainer has its lists here.
+/// a new trainer has its lists here. A new kind of preset has a list here, which `for_each_list`
+/// visits, its doors in runtime.hpp, and what the tables say of it in tests/pages.
 ///
 ///     gdpo::presets::for_each_estimator([](const auto& preset) { std::puts(preset.name); });
 namespace presets {
@@ -44,6 +45,17 @@ constexpr auto with_all(const F& f, const First& first, const Rest&... rest) {
     });
   }
 }
+/// Calls a function with each preset of a list, one after the other.
+template <class List>
+struct ForEach {
+  List with;
+  template <class F>
+  constexpr void operator()(const F& f) const {
+    with([&f](const auto&... preset) { (f(preset), ...); });
+  }
+};
+template <class List>
+ForEach(List) -> ForEach<List>;
 // The library's own estimators and losses, which have no trainer.
 inline constexpr auto own_estimators = [](const auto& f) {
   return f(Preset{"gdpo", Gdpo{}, "", "arXiv 2601.05242"},
@@ -114,137 +126,99 @@ inline constexpr auto own_step_advantages = [](const auto& f) {
 }  // namespace detail
 
 /// Calls f(preset...) with the whole list of estimators.
-template <class F>
-constexpr auto with_estimators(const F& f) {
+inline constexpr auto with_estimators = [](const auto& f) {
   return detail::with_all(f, detail::own_estimators, paper::estimators, trl::estimators,
                           verl::estimators, nvlabs::estimators, ms_swift::estimators,
                           open_instruct::estimators, nemo_rl::estimators, slime::estimators,
                           skyrl::estimators, trinity::estimators, prime_rl::estimators,
                           areal::estimators, textbook::estimators, per_group::estimators);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_estimator(const F& f) {
-  with_estimators([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_estimator{with_estimators};
 /// Calls f(preset...) with the whole list of estimators over tokens.
-template <class F>
-constexpr auto with_token_advantages(const F& f) {
+inline constexpr auto with_token_advantages = [](const auto& f) {
   return detail::with_all(f, detail::own_token_advantages, verl::token_advantages,
                           openrlhf::token_advantages, nemo_rl::token_advantages,
                           slime::token_advantages, ms_swift::token_advantages,
                           trinity::token_advantages, skyrl::token_advantages);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_token_advantage(const F& f) {
-  with_token_advantages([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_token_advantage{with_token_advantages};
 /// Calls f(preset...) with the whole list of estimators from rows to tokens.
-template <class F>
-constexpr auto with_outcome_advantages(const F& f) {
+inline constexpr auto with_outcome_advantages = [](const auto& f) {
   return detail::with_all(f, openrlhf::outcome_advantages, nemo_rl::outcome_advantages,
                           slime::outcome_advantages, trinity::outcome_advantages,
                           areal::outcome_advantages);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_outcome_advantage(const F& f) {
-  with_outcome_advantages([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_outcome_advantage{with_outcome_advantages};
 /// Calls f(preset...) with the whole list of estimators of the steps of agents, each a Gigpo.
-template <class F>
-constexpr auto with_step_advantages(const F& f) {
+inline constexpr auto with_step_advantages = [](const auto& f) {
   return detail::with_all(f, detail::own_step_advantages, trinity::step_advantages);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_step_advantage(const F& f) {
-  with_step_advantages([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_step_advantage{with_step_advantages};
 /// Calls f(preset...) with the whole list of token baselines, each an OptimalTokenBaseline.
-template <class F>
-constexpr auto with_token_baselines(const F& f) {
+inline constexpr auto with_token_baselines = [](const auto& f) {
   return detail::with_all(f, verl::token_baselines);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_token_baseline(const F& f) {
-  with_token_baselines([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_token_baseline{with_token_baselines};
 /// Calls f(preset...) with the whole list of value losses.
-template <class F>
-constexpr auto with_value_losses(const F& f) {
+inline constexpr auto with_value_losses = [](const auto& f) {
   return detail::with_all(f, verl::value_losses, openrlhf::value_losses, nemo_rl::value_losses,
                           slime::value_losses, areal::value_losses);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_value_loss(const F& f) {
-  with_value_losses([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_value_loss{with_value_losses};
 /// Calls f(preset...) with the whole list of losses.
-template <class F>
-constexpr auto with_losses(const F& f) {
+inline constexpr auto with_losses = [](const auto& f) {
   return detail::with_all(f, detail::own_losses, trl::losses, verl::losses, nvlabs::losses,
                           ms_swift::losses, open_instruct::losses, nemo_rl::losses, slime::losses,
                           liger::losses, unsloth_zoo::losses, skyrl::losses, trinity::losses,
                           prime_rl::losses, torchrl::losses, areal::losses, openrlhf::losses,
                           textbook::losses);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_loss(const F& f) {
-  with_losses([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_loss{with_losses};
 /// Calls f(preset...) with the whole list of losses over groups, each a ContrastiveLoss.
-template <class F>
-constexpr auto with_contrastive_losses(const F& f) {
+inline constexpr auto with_contrastive_losses = [](const auto& f) {
   return detail::with_all(f, detail::own_contrastive_losses, ms_swift::contrastive_losses);
-}
+};
 /// Calls f(preset...) with the whole list of pre-passes.
-template <class F>
-constexpr auto with_prepasses(const F& f) {
+inline constexpr auto with_prepasses = [](const auto& f) {
   return detail::with_all(f, detail::own_prepasses, trl::prepasses, verl::prepasses,
                           ms_swift::prepasses, open_instruct::prepasses, nemo_rl::prepasses,
                           slime::prepasses, openrlhf::prepasses, unsloth_zoo::prepasses,
                           skyrl::prepasses, areal::prepasses, prime_rl::prepasses,
                           torchrl::prepasses, trinity::prepasses);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_prepass(const F& f) {
-  with_prepasses([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_prepass{with_prepasses};
 /// Calls f(preset...) with the whole list of rules that shape rewards.
-template <class F>
-constexpr auto with_shapings(const F& f) {
+inline constexpr auto with_shapings = [](const auto& f) {
   return detail::with_all(f, detail::own_shapings, prime_rl::shapings);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_shaping(const F& f) {
-  with_shapings([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_shaping{with_shapings};
 /// Calls f(preset...) with the whole list of what keeps a state over the steps of a run.
-template <class F>
-constexpr auto with_running(const F& f) {
+inline constexpr auto with_running = [](const auto& f) {
   return detail::with_all(f, detail::own_running, prime_rl::running);
-}
+};
 /// Calls f(preset) for each of them.
-template <class F>
-constexpr void for_each_running(const F& f) {
-  with_running([&f](const auto&... preset) { (f(preset), ...); });
-}
+inline constexpr detail::ForEach for_each_running{with_running};
 /// Calls f(preset...) with the whole list of aggregates, which are verl's.
-template <class F>
-constexpr auto with_aggregates(const F& f) {
+inline constexpr auto with_aggregates = [](const auto& f) {
   return detail::with_all(f, verl::aggregates);
-}
+};
 /// Calls f(preset) for each of them.
+inline constexpr detail::ForEach for_each_aggregate{with_aggregates};
+/// Calls f(for_each) with the `for_each_...` of every list of which a name at run time is a value.
 template <class F>
-constexpr void for_each_aggregate(const F& f) {
-  with_aggregates([&f](const auto&... preset) { (f(preset), ...); });
+constexpr void for_each_list(const F& f) {
+  f(for_each_estimator), f(for_each_loss), f(for_each_prepass), f(for_each_token_advantage);
+  f(for_each_outcome_advantage), f(for_each_step_advantage), f(for_each_token_baseline);
+  f(for_each_value_loss), f(for_each_shaping), f(for_each_running);
 }
 }  // namespace presets
 GDPO_END_NAMESPACE

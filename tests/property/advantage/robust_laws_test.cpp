@@ -7,7 +7,7 @@
 #include "support/catch.hpp"
 #include "support/few_rounds.hpp"
 #include "support/generators.hpp"
-#include "support/rules.hpp"
+#include "support/row_settings.hpp"
 #include "support/tolerance.hpp"
 
 namespace robust_laws_test {
@@ -18,53 +18,12 @@ using gdpo::GroupAdvantage;
 using gdpo::index_t;
 using gdpo::combine::NormalizeThenSum;
 using gdpo::combine::SumThenNormalize;
+using product::batch_of, product::estimator_of;
 namespace baseline = gdpo::baseline;
-namespace renorm = gdpo::renorm;
 namespace scale = gdpo::scale;
 using Vector = std::vector<double>;
 
 std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
-
-// ---- the oracle's settings as estimators ----
-
-template <class Policy>
-constexpr bool is_cut = std::is_same_v<Policy, baseline::TrimmedMean> ||
-                        std::is_same_v<Policy, baseline::WinsorizedMean>;
-
-template <class Scale>
-void set_scale(Scale& to, const naive::Settings& from) {
-  if constexpr (!std::is_same_v<Scale, scale::None> &&
-                !std::is_same_v<Scale, scale::NonzeroShare>) {
-    to.eps = from.scale_spread.eps;
-    to.eps_at = static_cast<gdpo::EpsAt>(from.scale_spread.eps_at);
-    if constexpr (std::is_same_v<Scale, scale::LeaveOneOutStd>) {
-      to.ddof = from.scale_spread.ddof;
-    } else {
-      to.at_zero = from.zero_at_zero ? gdpo::AtZero::Zero : gdpo::AtZero::Std;
-    }
-  }
-}
-
-template <class Estimator>
-Estimator estimator_of(const naive::Settings& from) {
-  Estimator e;
-  if constexpr (is_cut<decltype(e.baseline)>) e.baseline.fraction = from.fraction;
-  e.renorm = renorm::none();
-  set_scale(e.scale, from);
-  product::set_rules(e, from);
-  return e;
-}
-
-template <class Groups>
-gdpo::RewardBatch<double, Groups> batch_of(const naive::Data& d, const Groups& groups) {
-  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.reward_count),
-                                          groups};
-  if (!d.tokens.empty()) batch.tokens = gdpo::view(d.tokens);
-  if (!d.valid.empty()) batch.valid = gdpo::view(d.valid);
-  if (!d.penalty.empty()) batch.penalty = gdpo::view(d.penalty);
-  if (!d.external.empty()) batch.baseline = gdpo::view(d.external);
-  return batch;
-}
 
 /// The advantages on `seq`, and a check that `simd` gives the same bits.
 template <class Groups, class Estimator>
@@ -77,29 +36,26 @@ Vector run(const gdpo::RewardBatch<double, Groups>& batch, const Estimator& e) {
   return one;
 }
 
-/// Calls visit(estimator type, oracle's baseline, oracle's scale) for a cover of the pairs.
+/// Calls visit(estimator type, oracle's combine) for a cover of the pairs.
 template <class E>
 struct Type {
   using type = E;
 };
 template <class B, class S, class Visit>
-void both_combines(naive::Baseline b, naive::Scale s, const Visit& visit) {
-  visit(Type<GroupAdvantage<B, S, SumThenNormalize>>{}, b, s, naive::Combine::SumThenNormalize);
-  visit(Type<GroupAdvantage<B, S, NormalizeThenSum>>{}, b, s, naive::Combine::NormalizeThenSum);
+void both_combines(const Visit& visit) {
+  visit(Type<GroupAdvantage<B, S, SumThenNormalize>>{}, naive::Combine::SumThenNormalize);
+  visit(Type<GroupAdvantage<B, S, NormalizeThenSum>>{}, naive::Combine::NormalizeThenSum);
 }
 template <class Visit>
 void for_each_pair(const Visit& visit) {
-  using B = naive::Baseline;
-  using S = naive::Scale;
-  both_combines<baseline::Median, scale::Mad>(B::Median, S::Mad, visit);
-  both_combines<baseline::TrimmedMean, scale::Iqr>(B::TrimmedMean, S::Iqr, visit);
-  both_combines<baseline::WinsorizedMean, scale::LeaveOneOutStd>(B::WinsorizedMean, S::Others,
-                                                                 visit);
-  both_combines<baseline::SecondBest, scale::NonzeroShare>(B::SecondBest, S::NonzeroShare, visit);
-  both_combines<baseline::LengthWeighted, scale::Mad>(B::LengthWeighted, S::Mad, visit);
-  both_combines<baseline::External, scale::Iqr>(B::External, S::Iqr, visit);
-  both_combines<baseline::LeaveOneOut, scale::LeaveOneOutStd>(B::LeaveOneOut, S::Others, visit);
-  both_combines<baseline::None, scale::Mad>(B::None, S::Mad, visit);
+  both_combines<baseline::Median, scale::Mad>(visit);
+  both_combines<baseline::TrimmedMean, scale::Iqr>(visit);
+  both_combines<baseline::WinsorizedMean, scale::LeaveOneOutStd>(visit);
+  both_combines<baseline::SecondBest, scale::NonzeroShare>(visit);
+  both_combines<baseline::LengthWeighted, scale::Mad>(visit);
+  both_combines<baseline::External, scale::Iqr>(visit);
+  both_combines<baseline::LeaveOneOut, scale::LeaveOneOutStd>(visit);
+  both_combines<baseline::None, scale::Mad>(visit);
 }
 
 }  // namespace
@@ -108,15 +64,15 @@ TEST_CASE("robust policies give what their formulas give", "[robust]") {
   int compared = 0, undecided = 0;
   std::uint64_t seed = 0;
   for (int round = 0; round < (few_rounds ? 15 : 100); ++round) {
-    for_each_pair([&](auto of, naive::Baseline b, naive::Scale s, naive::Combine c) {
+    for_each_pair([&](auto of, naive::Combine c) {
       Random random(++seed);
       const int reward_count = random.pick({1, 2, 3, 9});
       naive::Data data = random_batch(random, random.pick({1, 3, 6}), random.pick({2, 5, 9, 40}),
                                       reward_count, random.pick({0.0, 0.1, 0.4}));
       add_columns(random, data);
       if (random.chance(0.5)) data.valid.clear();
-      naive::Settings e;
-      e.baseline = b, e.scale = s, e.combine = c, e.renorm = naive::Renorm::None;
+      naive::Settings e = product::settings_of(typename decltype(of)::type{});
+      e.renorm = naive::Renorm::None;
       e.fraction = random.pick({0.25, 0.0, 0.1, 0.45});
       e.zero_at_zero = random.chance(0.3);
       e.scale_spread.ddof = random.pick({1, 1, 0});
@@ -136,9 +92,9 @@ TEST_CASE("robust policies give what their formulas give", "[robust]") {
         e.penalty_coef = random.pick({0.1, -0.5});
         e.penalty_reward = c == naive::Combine::SumThenNormalize ? -1 : random.below(reward_count);
       }
-      INFO("seed " << seed << ", baseline " << static_cast<int>(b) << ", scale "
-                   << static_cast<int>(s) << ", combine " << static_cast<int>(c) << ", eps at "
-                   << static_cast<int>(e.scale_spread.eps_at));
+      INFO("seed " << seed << ", baseline " << static_cast<int>(e.baseline) << ", scale "
+                   << static_cast<int>(e.scale) << ", combine " << static_cast<int>(c)
+                   << ", eps at " << static_cast<int>(e.scale_spread.eps_at));
       const naive::Result expected = naive::advantages(e, data);
       const gdpo::ById groups = gdpo::by_id(data.ids);
       const Vector got = run(batch_of(data, groups), estimator_of<typename decltype(of)::type>(e));
@@ -350,13 +306,13 @@ TEST_CASE("what is not read changes no bit of robust policies", "[robust][poison
   const double poisons[] = {std::nan(""), std::numeric_limits<double>::infinity(), 1e38, -1e308};
   std::uint64_t seed = 100;
   for (int round = 0; round < 6; ++round) {
-    for_each_pair([&](auto of, naive::Baseline, naive::Scale, naive::Combine) {
+    for_each_pair([&](auto of, naive::Combine) {
       Random random(++seed);
       INFO("seed " << seed);
       naive::Data data = random_batch(random, 4, 9, 2, 0.1);
       add_columns(random, data);
       naive::Settings settings;
-      settings.weights = {1, 0};
+      settings.renorm = naive::Renorm::None, settings.weights = {1, 0};
       settings.row = naive::Row::Keep;
       const auto e = estimator_of<typename decltype(of)::type>(settings);
       const auto used = [&](const naive::Data& d) {

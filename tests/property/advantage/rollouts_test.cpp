@@ -18,6 +18,7 @@ namespace {
 
 using gdpo::index_t;
 using gdpo::Take;
+using product::batch_of, product::data_of, product::rows_of;
 using Ids = std::vector<long long>;
 constexpr Take all_takes[] = {Take::Last, Take::First, Take::Sum, Take::Mean, Take::Max};
 
@@ -39,41 +40,6 @@ Ids random_rollouts(Random& random, const naive::Data& d) {
     }
   }
   return ids;
-}
-
-template <class Groups>
-gdpo::RewardBatch<double, Groups> batch_of(const naive::Data& d, const Groups& groups) {
-  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.reward_count),
-                                          groups};
-  if (!d.tokens.empty()) batch.tokens = gdpo::view(d.tokens);
-  if (!d.valid.empty()) batch.valid = gdpo::view(d.valid);
-  if (!d.penalty.empty()) batch.penalty = gdpo::view(d.penalty);
-  if (!d.external.empty()) batch.baseline = gdpo::view(d.external);
-  return batch;
-}
-
-/// A batch of the library as data.
-template <class Batch>
-naive::Data data_of(const Batch& batch) {
-  naive::Data d;
-  d.rows = static_cast<int>(batch.rewards.extent[0]);
-  d.reward_count = static_cast<int>(batch.rewards.extent[1]);
-  d.ids.resize(at(d.rows));
-  for (index_t g = 0; g < batch.groups.count(d.rows); ++g) {
-    for (index_t k = 0; k < batch.groups.length(g); ++k) {
-      long long& id = d.ids[at(static_cast<int>(batch.groups.row(g, k)))];
-      id = g;
-      if constexpr (std::is_same_v<decltype(batch.groups), gdpo::ById>) id = batch.groups.ids()(g);
-    }
-  }
-  for (int i = 0; i < d.rows; ++i) {
-    for (int c = 0; c < d.reward_count; ++c) d.rewards.push_back(batch.rewards(i, c));
-    if (batch.tokens) d.tokens.push_back(batch.tokens(i));
-    if (batch.valid) d.valid.push_back(batch.valid(i));
-    if (batch.penalty) d.penalty.push_back(batch.penalty(i));
-    if (batch.baseline) d.external.push_back(batch.baseline(i));
-  }
-  return d;
 }
 
 /// Whether two lists of numbers agree to two roundings in double; NaN agrees with NaN. The oracle
@@ -216,31 +182,19 @@ TEST_CASE("the order of the rows and copies of a row", "[rollouts]") {
           gdpo::rollouts(batch_of(data, gdpo::by_id(data.ids)), gdpo::view(rollouts), take);
       return one.spread(gdpo::advantages(gdpo::simd, one.batch(), gdpo::Gdpo{}));
     };
-    const auto rows_of = [&](const std::vector<int>& rows, Ids& names) {
-      naive::Data part = d;
-      part.rows = static_cast<int>(rows.size());
-      part.rewards.clear(), part.ids.clear(), names.clear();
-      for (const auto member : {&naive::Data::tokens, &naive::Data::valid, &naive::Data::penalty,
-                                &naive::Data::external}) {
-        (part.*member).clear();
-        for (const int i : rows)
-          if (!(d.*member).empty()) (part.*member).push_back((d.*member)[at(i)]);
-      }
-      for (const int i : rows) {
-        part.ids.push_back(d.ids[at(i)]), names.push_back(ids[at(i)]);
-        for (int c = 0; c < 2; ++c) part.rewards.push_back(d.rewards[at(2 * i + c)]);
-      }
-      return part;
+    const auto names_of = [&ids](const std::vector<int>& rows) {
+      Ids names;
+      for (const int i : rows) names.push_back(ids[at(i)]);
+      return names;
     };
     std::vector<int> order(at(d.rows));
     for (int i = 0; i < d.rows; ++i) order[at(i)] = i;
-    Ids names;
 
     // Whichever rows stand where: sums, means and maxima do not depend on it.
     random.shuffle(order);
-    const naive::Data shuffled = rows_of(order, names);
+    const naive::Data shuffled = rows_of(d, order);
     for (const Take take : {Take::Sum, Take::Mean, Take::Max}) {
-      const auto before = result(d, ids, take), after = result(shuffled, names, take);
+      const auto before = result(d, ids, take), after = result(shuffled, names_of(order), take);
       std::vector<double> back(at(d.rows));
       for (int i = 0; i < d.rows; ++i) back[at(order[at(i)])] = after[at(i)];
       CHECK(difference(back, before) == "");
@@ -248,9 +202,9 @@ TEST_CASE("the order of the rows and copies of a row", "[rollouts]") {
     // Each row twice, the copy right behind it: the last and the first row are what they were.
     std::vector<int> twice;
     for (int i = 0; i < d.rows; ++i) twice.push_back(i), twice.push_back(i);
-    const naive::Data doubled = rows_of(twice, names);
+    const naive::Data doubled = rows_of(d, twice);
     for (const Take take : {Take::Last, Take::First, Take::Max}) {
-      const auto once = result(d, ids, take), both = result(doubled, names, take);
+      const auto once = result(d, ids, take), both = result(doubled, names_of(twice), take);
       std::vector<double> kept;
       for (int i = 0; i < d.rows; ++i) kept.push_back(both[at(2 * i)]);
       CHECK(difference(kept, once) == "");
@@ -311,17 +265,11 @@ TEST_CASE("rollouts over ranks are those of one process", "[rollouts][ranks]") {
     const auto expected = whole.spread(gdpo::advantages(gdpo::simd, whole.batch(), gdpo::Gdpo{}));
     std::vector<double> got(at(d.rows));
     const auto thrown = test::on_ranks(ranks, [&](const test::ThreadRank& comm) {
-      naive::Data mine;
       Ids names;
       std::vector<int> rows;
-      mine.reward_count = 2;
-      for (int i = 0; i < d.rows; ++i) {
-        if (rank_of.at(ids[at(i)]) != comm.rank()) continue;
-        rows.push_back(i), names.push_back(ids[at(i)]), mine.ids.push_back(d.ids[at(i)]);
-        for (int c = 0; c < 2; ++c) mine.rewards.push_back(d.rewards[at(2 * i + c)]);
-        if (!d.valid.empty()) mine.valid.push_back(d.valid[at(i)]);
-      }
-      mine.rows = static_cast<int>(rows.size());
+      for (int i = 0; i < d.rows; ++i)
+        if (rank_of.at(ids[at(i)]) == comm.rank()) rows.push_back(i), names.push_back(ids[at(i)]);
+      const naive::Data mine = rows_of(d, rows);
       const auto one = gdpo::rollouts(batch_of(mine, gdpo::by_id(mine.ids)), gdpo::view(names));
       const auto all = gdpo::dist::gather_rows(comm, one.batch(), one.ids());
       const auto a = one.spread(all.own(gdpo::advantages(gdpo::simd, all.batch(), gdpo::Gdpo{})));
@@ -345,17 +293,11 @@ TEST_CASE("rollouts whose rows are on several ranks", "[rollouts][ranks]") {
     const auto expected = whole.spread(gdpo::advantages(gdpo::simd, whole.batch(), gdpo::Gdpo{}));
     std::vector<double> got(at(d.rows));
     const auto thrown = test::on_ranks(ranks, [&](const test::ThreadRank& comm) {
-      naive::Data mine;
       Ids names;
       std::vector<int> rows;
-      mine.reward_count = 2;
-      for (int i = 0; i < d.rows; ++i) {
-        if (rank_of[at(i)] != comm.rank()) continue;
-        rows.push_back(i), names.push_back(ids[at(i)]), mine.ids.push_back(d.ids[at(i)]);
-        for (int c = 0; c < 2; ++c) mine.rewards.push_back(d.rewards[at(2 * i + c)]);
-        if (!d.valid.empty()) mine.valid.push_back(d.valid[at(i)]);
-      }
-      mine.rows = static_cast<int>(rows.size());
+      for (int i = 0; i < d.rows; ++i)
+        if (rank_of[at(i)] == comm.rank()) rows.push_back(i), names.push_back(ids[at(i)]);
+      const naive::Data mine = rows_of(d, rows);
       const auto all = gdpo::dist::gather_rows(comm, batch_of(mine, gdpo::by_id(mine.ids)));
       const auto named = gdpo::dist::gather_rows(comm, batch_of(mine, gdpo::by_id(names)));
       const auto groups = named.batch().groups;

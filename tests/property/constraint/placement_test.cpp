@@ -20,6 +20,7 @@ namespace {
 
 using LeaveOneOutEach = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut>;
 using Uncentered = gdpo::GroupAdvantage<gdpo::baseline::None>;
+using product::batch_of;
 using Placement = std::variant<gdpo::placement::Composite, gdpo::placement::NormalizeThenCombine,
                                gdpo::placement::FixedScale, gdpo::placement::AdvantageMix>;
 
@@ -65,18 +66,7 @@ struct Case {
   /// Fills in the rest: the oracle's settings from the estimator, and the library's constraints
   /// from the oracle's.
   void read() {
-    visit_estimator(
-        [&](const auto& e) {
-          naive.estimator = product::settings_of(e);
-          naive.estimator.penalty_coef = e.penalty.coef;
-          naive.estimator.penalty_reward = static_cast<int>(e.penalty.reward);
-          naive.estimator.weights.assign(e.weights.begin(), e.weights.end());
-          for (const gdpo::Gate& g : e.gates) {
-            naive.estimator.gates.push_back(
-                {static_cast<int>(g.reward), static_cast<int>(g.given), g.at_least});
-          }
-        },
-        estimator);
+    visit_estimator([&](const auto& e) { naive.estimator = product::settings_of(e); }, estimator);
     for (const naive::Constraint& k : naive.constraints) {
       constraints.push_back({k.reward, k.lambda, k.limit, k.scale,
                              static_cast<gdpo::Bound>(k.bound),
@@ -84,16 +74,6 @@ struct Case {
     }
   }
 };
-
-template <class Groups>
-gdpo::RewardBatch<double, Groups> batch_of(const naive::Data& d, const Groups& groups) {
-  gdpo::RewardBatch<double, Groups> batch{gdpo::view(d.rewards.data(), d.rows, d.reward_count),
-                                          groups};
-  if (!d.tokens.empty()) batch.tokens = gdpo::view(d.tokens);
-  if (!d.valid.empty()) batch.valid = gdpo::view(d.valid);
-  if (!d.penalty.empty()) batch.penalty = gdpo::view(d.penalty);
-  return batch;
-}
 
 /// The library's advantages.
 std::vector<double> run(Case& c, gdpo::GroupReport* report = nullptr) {
@@ -156,33 +136,6 @@ const std::initializer_list<double> poisons = {
     std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
     1e38, -1e308};
 
-template <class Spread>
-void vary_spread(Random& random, Spread& s) {
-  s.ddof = random.pick({1, 1, 0});
-  s.eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
-  s.eps_at = static_cast<gdpo::EpsAt>(random.below(6));
-}
-void vary_scale(Random&, gdpo::scale::None&) {}
-void vary_scale(Random&, gdpo::scale::NonzeroShare&) {}
-void vary_scale(Random& random, gdpo::scale::GroupMean& s) {
-  s.eps = random.pick({0.0, 1e-6, 0.3});
-  s.divide_by = random.pick({gdpo::scale::DivideBy::PositiveMeans, gdpo::scale::DivideBy::AnyMean});
-}
-void vary_scale(Random& random, gdpo::scale::StdDev& s) { vary_spread(random, s); }
-void vary_scale(Random& random, gdpo::scale::LeaveOneOutStd& s) { vary_spread(random, s); }
-void vary_scale(Random& random, gdpo::scale::ShrunkStd& s) {
-  s.prior_dof = random.pick({s.prior_dof, s.prior_dof, 0.0, 0.5, 6.0, gdpo::math::infinity});
-  s.equal_groups = random.pick({gdpo::EqualGroups::Exclude, gdpo::EqualGroups::Include});
-  s.eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
-  s.eps_at = static_cast<gdpo::EpsAt>(random.below(6));
-}
-void vary_renorm(Random& random, gdpo::Renorm& r) {
-  if (r.over == gdpo::RenormOver::None) return;
-  vary_spread(random, r);
-  r.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
-  r.keep_mean = random.chance(0.2);
-}
-
 Estimator random_estimator(Random& random) {
   const std::vector<std::string>& names = gdpo::runtime::estimator_names();
   const int k = random.below(static_cast<int>(names.size()) + 9);
@@ -228,8 +181,9 @@ Case random_case(Random& random) {
   visit_estimator(
       [&](auto& e) {
         if (vary) {
-          vary_scale(random, e.scale);
-          vary_renorm(random, e.renorm);
+          product::random_settings(random, e.baseline);
+          product::random_settings(random, e.scale);
+          if (e.renorm.over != gdpo::RenormOver::None) product::random_settings(random, e.renorm);
           e.missing = {random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Skip,
                                     gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate}),
                        random.pick({gdpo::MissingRow::Exclude, gdpo::MissingRow::ExcludeUnscored,
@@ -463,8 +417,7 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
     const naive::Settings& e = c.naive.estimator;
     if (!naive::detail::from_group(e.baseline) || e.renorm == naive::Renorm::Tokens ||
         (e.scale == naive::Scale::Others && e.renorm == naive::Renorm::Batch)) {
-      // Without a baseline of the group, or with a batch mean that is not 0, the result is not 0.
-      continue;
+      continue;  // not 0: no baseline of the group, or a mean of the batch that is not 0
     }
     visit_estimator([](auto& own) { own.singleton = gdpo::Singleton::Zero; }, c.estimator);
     for (double& x : c.data.rewards) x = std::isnan(x) ? random.uniform() : x;

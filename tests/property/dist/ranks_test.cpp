@@ -43,41 +43,6 @@ std::string thrown_by(const std::vector<std::string>& ranks) {
   return all;
 }
 
-naive::Data rows_of(const naive::Data& d, const std::vector<int>& rows) {
-  naive::Data part;
-  part.rows = static_cast<int>(rows.size()), part.reward_count = d.reward_count;
-  for (const int i : rows) {
-    for (int c = 0; c < d.reward_count; ++c)
-      part.rewards.push_back(d.rewards[at(i * d.reward_count + c)]);
-    part.ids.push_back(d.ids[at(i)]);
-    for (const auto member :
-         {&naive::Data::tokens, &naive::Data::valid, &naive::Data::penalty, &naive::Data::external})
-      if (!(d.*member).empty()) (part.*member).push_back((d.*member)[at(i)]);
-  }
-  return part;
-}
-
-/// A batch of the library as the data that the tests' product takes.
-template <class Batch>
-naive::Data data_of(const Batch& batch) {
-  naive::Data d;
-  d.rows = static_cast<int>(batch.rewards.extent[0]);
-  d.reward_count = static_cast<int>(batch.rewards.extent[1]);
-  d.ids.resize(at(d.rows));
-  for (gdpo::index_t g = 0; g < batch.groups.count(d.rows); ++g) {
-    for (gdpo::index_t k = 0; k < batch.groups.length(g); ++k)
-      d.ids[at(static_cast<int>(batch.groups.row(g, k)))] = batch.groups.ids()(g);
-  }
-  for (int i = 0; i < d.rows; ++i) {
-    for (int c = 0; c < d.reward_count; ++c) d.rewards.push_back(batch.rewards(i, c));
-    if (batch.tokens) d.tokens.push_back(batch.tokens(i));
-    if (batch.valid) d.valid.push_back(batch.valid(i));
-    if (batch.penalty) d.penalty.push_back(batch.penalty(i));
-    if (batch.baseline) d.external.push_back(batch.baseline(i));
-  }
-  return d;
-}
-
 }  // namespace
 
 TEST_CASE("with keys, every estimator gives the bits of one process on any ranks", "[ranks]") {
@@ -99,7 +64,7 @@ TEST_CASE("with keys, every estimator gives the bits of one process on any ranks
       naive::Settings settings = preset.settings;
       settings.weights = {1, 0.5};
       const std::vector<double> sorted =
-          product::advantages(settings, rows_of(data, order)).advantages;
+          product::advantages(settings, product::rows_of(data, order)).advantages;
       std::vector<double> expected(at(data.rows)), got(at(data.rows));
       for (int i = 0; i < data.rows; ++i) expected[at(order[at(i)])] = sorted[at(i)];
 
@@ -108,7 +73,7 @@ TEST_CASE("with keys, every estimator gives the bits of one process on any ranks
       std::mutex one_at_a_time;
       const auto thrown = on_ranks(ranks, [&](const ThreadRank& comm) {
         const std::vector<int>& rows = of_rank[at(comm.rank())];
-        const naive::Data own = rows_of(data, rows);
+        const naive::Data own = product::rows_of(data, rows);
         std::vector<int> keys;
         for (const int i : rows) keys.push_back(key[at(i)]);
         gdpo::RewardBatch batch{gdpo::view(own.rewards.data(), own.rows, own.reward_count),
@@ -116,7 +81,7 @@ TEST_CASE("with keys, every estimator gives the bits of one process on any ranks
         batch.tokens = gdpo::view(own.tokens), batch.valid = gdpo::view(own.valid),
         batch.penalty = gdpo::view(own.penalty), batch.baseline = gdpo::view(own.external);
         const auto all = dist::gather_rows(comm, batch, gdpo::view(keys));
-        const naive::Data gathered = data_of(all.batch());
+        const naive::Data gathered = product::data_of(all.batch());
         // The product checks its calls by itself, which only one thread at a time may do.
         const std::lock_guard<std::mutex> lock(one_at_a_time);
         const std::vector<double> mine =

@@ -60,12 +60,23 @@ std::vector<T> beyond(const T& member, const FieldInfo& info) {
 }
 
 struct Setting {
-  const char* path;
+  std::string path;
   const char* fits;
 };
+using Settings = std::vector<Setting>;
+/// The settings of a member of that name.
+Settings within(const std::string& name, Settings settings) {
+  for (Setting& s : settings) s.path = name + "." + s.path;
+  return settings;
+}
+Settings joined(const std::vector<Settings>& lists) {
+  Settings all;
+  for (const Settings& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
 /// Checks the settings of a struct: `expected` has each of them, in the order of its list.
 template <class T>
-void settings(const T& good, const std::vector<Setting>& expected) {
+void settings(const T& good, const Settings& expected) {
   const auto said = [](const T& x) {
     return message_of([&] { gdpo::detail::check_fields("test", "s", x); });
   };
@@ -135,26 +146,48 @@ const char* const number = "a number";
 const char* const over_of_renorm = "none | batch | group | tokens";
 const char* const norm = "none | sum | diff";
 
+// The settings of structs that are members of several others.
+const Settings bounds{{"lo", number}, {"hi", number}};
+const Settings aggregate{{"mode", mode},
+                         {"over", "tokens | rows | non_empty_rows | given"},
+                         {"count_eps", least_0},
+                         {"scale", finite},
+                         {"row_count_eps", least_0},
+                         {"constant", number},
+                         {"padded_width", flag}};
+const Settings k3 = joined(
+    {{{"beta", or_0}, {"against", against}}, within("input", bounds), within("output", bounds)});
+const Settings ratio{{"low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
+                     {"high", or_infinity},
+                     {"delta", "more than 0 (infinity: off)"},
+                     {"dual", "more than 1 (infinity: off)"}};
+const Settings std_dev{{"of", of_scale}, {"ddof", ddof}, {"eps", least_0}, {"eps_at", eps_at}};
+const Settings second{{"over", over_of_renorm}, {"ddof", ddof},         {"eps", least_0},
+                      {"eps_at", eps_at},       {"count_eps", least_0}, {"keep_mean", flag}};
+const Settings missing{{"entry", "skip | zero | propagate | reject"},
+                       {"row", "exclude | exclude_unscored | keep"},
+                       {"infinite", "propagate | missing | nan_to_num | reject"},
+                       {"unused", "compare | exclude"}};
+const Settings row_penalty{{"coef", finite}, {"reward", "at least -1 (-1: the sum)"}};
+const Settings token_penalty = joined({{{"coef", finite}}, within("kl", k3)});
+const Settings estimator = joined({within("scale", std_dev),
+                                   within("renorm", second),
+                                   within("missing", missing),
+                                   {{"singleton", "zero | raw | exclude | error | nan"}},
+                                   within("penalty", row_penalty),
+                                   within("reward_clip", bounds),
+                                   within("clip", bounds)});
+
 }  // namespace
 
 TEST_CASE("settings: losses", "[fields]") {
-  settings(surrogate::Ratio{},
-           {{"low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
-            {"high", or_infinity},
-            {"delta", "more than 0 (infinity: off)"},
-            {"dual", "more than 1 (infinity: off)"}});
-  settings(map::Clamp{}, {{"lo", number}, {"hi", number}});
-  settings(level::Token<map::Clamp>{}, {{"map.lo", number}, {"map.hi", number}});
-  settings(level::Sequence<map::Clamp>{}, {{"map.lo", number},
-                                           {"map.hi", number},
-                                           {"statistic.count_eps", least_0},
-                                           {"bounds.lo", number},
-                                           {"bounds.hi", number}});
-  settings(level::SequenceToken<map::Clamp>{}, {{"map.lo", number},
-                                                {"map.hi", number},
-                                                {"statistic.count_eps", least_0},
-                                                {"bounds.lo", number},
-                                                {"bounds.hi", number}});
+  settings(surrogate::Ratio{}, ratio);
+  settings(map::Clamp{}, bounds);
+  settings(level::Token<map::Clamp>{}, within("map", bounds));
+  const Settings segment =
+      joined({within("map", bounds), {{"statistic.count_eps", least_0}}, within("bounds", bounds)});
+  settings(level::Sequence<map::Clamp>{}, segment);
+  settings(level::SequenceToken<map::Clamp>{}, segment);
   settings(map::TrustRegion{}, {{"low", or_infinity}, {"high", or_infinity}});
   settings(surrogate::Soft{}, {{"tau_pos", "a finite number that is more than 0"},
                                {"tau_neg", "a finite number that is more than 0"}});
@@ -184,19 +217,9 @@ TEST_CASE("settings: losses", "[fields]") {
   settings(
       factor::Gamma{},
       {{"k_pos", least_0}, {"lambda_pos", least_0}, {"k_neg", least_0}, {"lambda_neg", least_0}});
-  settings(Kl<kl::K3>{}, {{"beta", or_0},
-                          {"against", against},
-                          {"input.lo", number},
-                          {"input.hi", number},
-                          {"output.lo", number},
-                          {"output.hi", number}});
-  settings(Kl<kl::K3, kl::ClippedImportanceWeighted>{}, {{"beta", or_0},
-                                                         {"against", against},
-                                                         {"input.lo", number},
-                                                         {"input.hi", number},
-                                                         {"output.lo", number},
-                                                         {"output.hi", number},
-                                                         {"max_weight", more_than_0}});
+  settings(Kl<kl::K3>{}, k3);
+  settings(Kl<kl::K3, kl::ClippedImportanceWeighted>{},
+           joined({k3, {{"max_weight", more_than_0}}}));
   settings(AnyKl{}, {{"estimator", "k1 | abs | k2 | k3 | forward_k1"},
                      {"gradient",
                       "direct | straight_through_k2 | score_function | importance_weighted | "
@@ -211,48 +234,16 @@ TEST_CASE("settings: losses", "[fields]") {
                      {"factor", "none | teacher_gate"},
                      {"gate_beta", least_0}});
   settings(Kl<kl::ForwardK1, kl::ImportanceWeightedK2, Factors<factor::TeacherGate>, Aggregate>{},
-           {{"beta", or_0},
-            {"against", against},
-            {"input.lo", number},
-            {"input.hi", number},
-            {"output.lo", number},
-            {"output.hi", number},
-            {"max_weight", more_than_0},
-            {"gate_beta", least_0},
-            {"aggregate.mode", mode},
-            {"aggregate.over", "tokens | rows | non_empty_rows | given"},
-            {"aggregate.count_eps", least_0},
-            {"aggregate.scale", finite},
-            {"aggregate.row_count_eps", least_0},
-            {"aggregate.constant", number},
-            {"aggregate.padded_width", flag}});
-  settings(Aggregate{}, {{"mode", mode},
-                         {"over", "tokens | rows | non_empty_rows | given"},
-                         {"count_eps", least_0},
-                         {"scale", finite},
-                         {"row_count_eps", least_0},
-                         {"constant", number},
-                         {"padded_width", flag}});
-  settings(PolicyLoss<>{},
-           {{"surrogate.low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
-            {"surrogate.high", or_infinity},
-            {"surrogate.delta", "more than 0 (infinity: off)"},
-            {"surrogate.dual", "more than 1 (infinity: off)"},
-            {"kl.beta", or_0},
-            {"kl.against", against},
-            {"kl.input.lo", number},
-            {"kl.input.hi", number},
-            {"kl.output.lo", number},
-            {"kl.output.hi", number},
-            {"aggregate.mode", mode},
-            {"aggregate.over", "tokens | rows | non_empty_rows | given"},
-            {"aggregate.count_eps", least_0},
-            {"aggregate.scale", finite},
-            {"aggregate.row_count_eps", least_0},
-            {"aggregate.constant", number},
-            {"aggregate.padded_width", flag},
-            {"entropy.coef", "a finite number (0: off)"},
-            {"entropy.mean", "loss | tokens"}});
+           joined({k3,
+                   {{"max_weight", more_than_0}, {"gate_beta", least_0}},
+                   within("aggregate", aggregate)}));
+  settings(Aggregate{}, aggregate);
+  settings(
+      PolicyLoss<>{},
+      joined({within("surrogate", ratio),
+              within("kl", k3),
+              within("aggregate", aggregate),
+              {{"entropy.coef", "a finite number (0: off)"}, {"entropy.mean", "loss | tokens"}}}));
 }
 
 TEST_CASE("settings: a detached factor", "[fields]") {
@@ -261,8 +252,7 @@ TEST_CASE("settings: a detached factor", "[fields]") {
 }
 
 TEST_CASE("settings: estimators", "[fields]") {
-  settings(scale::StdDev{},
-           {{"of", of_scale}, {"ddof", ddof}, {"eps", least_0}, {"eps_at", eps_at}});
+  settings(scale::StdDev{}, std_dev);
   settings(scale::LeaveOneOutStd{}, {{"ddof", ddof}, {"eps", least_0}, {"eps_at", eps_at}});
   settings(scale::ShrunkStd{},
            {{"prior_dof", "at least 0 (NaN: from_batch), or infinity: the batch alone"},
@@ -277,45 +267,11 @@ TEST_CASE("settings: estimators", "[fields]") {
   settings(baseline::BatchMean{}, {{"leave_one_out", flag}});
   settings(baseline::TrimmedMean{}, {{"fraction", "0 to below 0.5"}});
   settings(baseline::WinsorizedMean{}, {{"fraction", "0 to below 0.5"}});
-  settings(renorm::batch(), {{"over", over_of_renorm},
-                             {"ddof", ddof},
-                             {"eps", least_0},
-                             {"eps_at", eps_at},
-                             {"count_eps", least_0},
-                             {"keep_mean", flag}});
-  settings(Missing{}, {{"entry", "skip | zero | propagate | reject"},
-                       {"row", "exclude | exclude_unscored | keep"},
-                       {"infinite", "propagate | missing | nan_to_num | reject"},
-                       {"unused", "compare | exclude"}});
-  settings(penalty::Row{}, {{"coef", finite}, {"reward", "at least -1 (-1: the sum)"}});
-  settings(penalty::Token<>{}, {{"coef", finite},
-                                {"kl.beta", or_0},
-                                {"kl.against", against},
-                                {"kl.input.lo", number},
-                                {"kl.input.hi", number},
-                                {"kl.output.lo", number},
-                                {"kl.output.hi", number}});
-  settings(Gdpo{}, {{"scale.of", of_scale},
-                    {"scale.ddof", ddof},
-                    {"scale.eps", least_0},
-                    {"scale.eps_at", eps_at},
-                    {"renorm.over", over_of_renorm},
-                    {"renorm.ddof", ddof},
-                    {"renorm.eps", least_0},
-                    {"renorm.eps_at", eps_at},
-                    {"renorm.count_eps", least_0},
-                    {"renorm.keep_mean", flag},
-                    {"missing.entry", "skip | zero | propagate | reject"},
-                    {"missing.row", "exclude | exclude_unscored | keep"},
-                    {"missing.infinite", "propagate | missing | nan_to_num | reject"},
-                    {"missing.unused", "compare | exclude"},
-                    {"singleton", "zero | raw | exclude | error | nan"},
-                    {"penalty.coef", finite},
-                    {"penalty.reward", "at least -1 (-1: the sum)"},
-                    {"reward_clip.lo", number},
-                    {"reward_clip.hi", number},
-                    {"clip.lo", number},
-                    {"clip.hi", number}});
+  settings(renorm::batch(), second);
+  settings(Missing{}, missing);
+  settings(penalty::Row{}, row_penalty);
+  settings(penalty::Token<>{}, token_penalty);
+  settings(Gdpo{}, estimator);
 }
 
 TEST_CASE("settings: pre-passes", "[fields]") {
@@ -388,53 +344,30 @@ TEST_CASE("settings: pre-passes", "[fields]") {
 }
 
 TEST_CASE("settings: distillation from logits", "[fields]") {
-  settings(DistillationLoss{}, {{"beta", unit},
-                                {"rest", "drop | renormalize | tail"},
-                                {"teacher_temperature", "a finite number that is more than 0"},
-                                {"min_logp", number},
-                                {"bounds.lo", number},
-                                {"bounds.hi", number},
-                                {"aggregate.mode", mode},
-                                {"aggregate.over", "tokens | rows | non_empty_rows | given"},
-                                {"aggregate.count_eps", least_0},
-                                {"aggregate.scale", finite},
-                                {"aggregate.row_count_eps", least_0},
-                                {"aggregate.constant", number},
-                                {"aggregate.padded_width", flag}});
+  settings(DistillationLoss{},
+           joined({{{"beta", unit},
+                    {"rest", "drop | renormalize | tail"},
+                    {"teacher_temperature", "a finite number that is more than 0"},
+                    {"min_logp", number}},
+                   within("bounds", bounds),
+                   within("aggregate", aggregate)}));
 }
 
 TEST_CASE("settings: the critic's side", "[fields]") {
-  settings(returns::Gae{}, {{"gamma", unit},
-                            {"lambda", unit},
-                            {"lambda_returns", "0 to 1 (NaN: lambda)"},
-                            {"length_alpha", or_0},
-                            {"steps", steps}});
+  const Settings gae{{"gamma", unit},
+                     {"lambda", unit},
+                     {"lambda_returns", "0 to 1 (NaN: lambda)"},
+                     {"length_alpha", or_0},
+                     {"steps", steps}};
+  settings(returns::Gae{}, gae);
   settings(returns::RewardToGo{}, {{"gamma", unit}, {"steps", steps}});
-  settings(TokenAdvantage<>{}, {{"returns.gamma", unit},
-                                {"returns.lambda", unit},
-                                {"returns.lambda_returns", "0 to 1 (NaN: lambda)"},
-                                {"returns.length_alpha", or_0},
-                                {"returns.steps", steps},
-                                {"penalty.coef", finite},
-                                {"penalty.kl.beta", or_0},
-                                {"penalty.kl.against", against},
-                                {"penalty.kl.input.lo", number},
-                                {"penalty.kl.input.hi", number},
-                                {"penalty.kl.output.lo", number},
-                                {"penalty.kl.output.hi", number},
-                                {"reward_clip.lo", number},
-                                {"reward_clip.hi", number},
-                                {"renorm.over", over_of_renorm}});
-  settings(ValueLoss<>{}, {{"clip", "at least 0 (infinity: no clip)"},
-                           {"half", flag},
-                           {"aggregate.mode", mode},
-                           {"aggregate.over", "tokens | rows | non_empty_rows | given"},
-                           {"aggregate.count_eps", least_0},
-                           {"aggregate.scale", finite},
-                           {"aggregate.row_count_eps", least_0},
-                           {"aggregate.constant", number},
-                           {"aggregate.padded_width", flag},
-                           {"delta", "more than 0 (infinity: off)"}});
+  settings(TokenAdvantage<>{}, joined({within("returns", gae),
+                                       within("penalty", token_penalty),
+                                       within("reward_clip", bounds),
+                                       {{"renorm.over", over_of_renorm}}}));
+  settings(ValueLoss<>{}, joined({{{"clip", "at least 0 (infinity: no clip)"}, {"half", flag}},
+                                  within("aggregate", aggregate),
+                                  {{"delta", "more than 0 (infinity: off)"}}}));
 }
 
 TEST_CASE("settings: constraints", "[fields]") {
@@ -470,29 +403,7 @@ TEST_CASE("settings: constraints", "[fields]") {
   settings(placement::NormalizeThenCombine{}, {{"norm", norm}});
   settings(placement::FixedScale{}, {{"norm", norm}});
   settings(placement::AdvantageMix{}, {{"norm", norm}});
-  settings(Constrained<>{},
-           {{"estimator.scale.of", of_scale},
-            {"estimator.scale.ddof", ddof},
-            {"estimator.scale.eps", least_0},
-            {"estimator.scale.eps_at", eps_at},
-            {"estimator.renorm.over", over_of_renorm},
-            {"estimator.renorm.ddof", ddof},
-            {"estimator.renorm.eps", least_0},
-            {"estimator.renorm.eps_at", eps_at},
-            {"estimator.renorm.count_eps", least_0},
-            {"estimator.renorm.keep_mean", flag},
-            {"estimator.missing.entry", "skip | zero | propagate | reject"},
-            {"estimator.missing.row", "exclude | exclude_unscored | keep"},
-            {"estimator.missing.infinite", "propagate | missing | nan_to_num | reject"},
-            {"estimator.missing.unused", "compare | exclude"},
-            {"estimator.singleton", "zero | raw | exclude | error | nan"},
-            {"estimator.penalty.coef", finite},
-            {"estimator.penalty.reward", "at least -1 (-1: the sum)"},
-            {"estimator.reward_clip.lo", number},
-            {"estimator.reward_clip.hi", number},
-            {"estimator.clip.lo", number},
-            {"estimator.clip.hi", number},
-            {"placement.norm", norm}});
+  settings(Constrained<>{}, joined({within("estimator", estimator), {{"placement.norm", norm}}}));
 }
 
 TEST_CASE("settings: diagnosis", "[fields]") {
@@ -546,17 +457,13 @@ TEST_CASE("settings: steps of training", "[fields]") {
   settings(update::PackSettings{}, {{"oversize", "refuse | alone"}});
   settings(update::cost::Attention{}, {{"linear", least_0}, {"quadratic", least_0}});
   settings(update::GroupSelection{},
-           {{"flat_in", "every_reward | sum | reward | given"},
-            {"reward", "an integer"},
-            {"missing.entry", "skip | zero | propagate | reject"},
-            {"missing.row", "exclude | exclude_unscored | keep"},
-            {"missing.infinite", "propagate | missing | nan_to_num | reject"},
-            {"missing.unused", "compare | exclude"},
-            {"min_std", least_0},
-            {"top_p", "more than 0 and at most 1 (1: all)"},
-            {"wanted", "at least 0 (0: all that pass)"},
-            {"max_attempts", "at least 0 (0: no limit)"},
-            {"give_up", "keep_short | keep_first | refuse"}});
+           joined({{{"flat_in", "every_reward | sum | reward | given"}, {"reward", "an integer"}},
+                   within("missing", missing),
+                   {{"min_std", least_0},
+                    {"top_p", "more than 0 and at most 1 (1: all)"},
+                    {"wanted", "at least 0 (0: all that pass)"},
+                    {"max_attempts", "at least 0 (0: no limit)"},
+                    {"give_up", "keep_short | keep_first | refuse"}}}));
   settings(update::Refresh{}, {{"every", "at least 0 (0: never)"}, {"tau", unit}});
   settings(update::shaping::Clip{}, {{"min", number}, {"max", number}});
   settings(update::shaping::Affine{}, {{"scale", finite}, {"offset", finite}});

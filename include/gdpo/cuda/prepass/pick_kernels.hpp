@@ -286,15 +286,17 @@ struct CovarianceKeys {
   }
   GDPO_INLINE void end(const DeviceBatch<S>&, const RowSpan&, const Row&) const {}
 };
-/// The rank of the last pick.
-struct CovarianceRank {
-  prepass::Covariance pass;
-  const prepass::Covariance::Sums* sums;
+/// The rank of the last pick of a pass that picks a share of the n tokens of its sums.
+template <class Pass, class Sums>
+struct ShareRank {
+  Pass pass;
+  const Sums* sums;
   GDPO_INLINE index_t operator()(index_t count) const {
     const index_t picks = pass.picks(sums->n);
     return (picks < count ? picks : count) - 1;
   }
 };
+using CovarianceRank = ShareRank<prepass::Covariance, prepass::Covariance::Sums>;
 
 // ---- EntropyClip ----
 
@@ -403,14 +405,7 @@ struct EntropyClipKey {
   }
 };
 /// The rank of the last token that is dropped for A < 0.
-struct EntropyClipRank {
-  prepass::EntropyClip pass;
-  const prepass::EntropyClip::Spread* spread;
-  GDPO_INLINE index_t operator()(index_t count) const {
-    const index_t picks = pass.picks(spread->n);
-    return (picks < count ? picks : count) - 1;
-  }
-};
+using EntropyClipRank = ShareRank<prepass::EntropyClip, prepass::EntropyClip::Spread>;
 /// Drops the tokens with A = 0 that are below the bound.
 template <class S>
 struct DropZeroAdvantage {
