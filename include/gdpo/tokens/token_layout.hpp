@@ -38,7 +38,7 @@ GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
     same = same && r < shape.rank && array.extent[r] == shape.extent[r];
   if (!same) {
     contract::fail(function, name,
-                   array.repeats() ? contract::Text("one number a row")
+                   array.repeats ? contract::Text("one number a row")
                                    : contract::shape(array.rank, array.extent),
                    contract::shape(shape.rank, shape.extent) + ", the shape of " + layout.shaped);
   }
