@@ -74,8 +74,8 @@ class ConstrainedCall {
     work_.violations.resize(rows());
   }
 
-  /// The estimator with the weights of the primary rewards, without `clip`; constrained rewards have
-  /// weight 0.
+  /// The estimator with the weights of the primary rewards, without `clip`; constrained rewards
+  /// have weight 0.
   const Estimator& estimator() const { return estimator_; }
   /// The constraints with a multiplier above 0.
   const List<Constraint, 16>& active() const { return active_; }
