@@ -101,11 +101,12 @@ std::string check(const gdpo::Explanation& e, const naive::Settings& settings,
       } else {
         law(gdpo::math::abs(x - value) <= 64 * tolerance::unit * x_size, "value", x, value);
       }
-      // (x - b) m: two roundings, and that of the baseline's own two parts.
+      // (x - b) m: two roundings, and those of a baseline that is a difference from the mean.
       const double wanted =
           column.multiplier[k] == 0 ? 0 : (value - column.baseline[k]) * column.multiplier[k];
+      const double mean = is_nan(column.mean) ? 0 : gdpo::math::abs(column.mean);
       const double rounding = 4 * tolerance::unit * gdpo::math::abs(column.multiplier[k]) *
-                              (gdpo::math::abs(value) + gdpo::math::abs(column.baseline[k]));
+                              (gdpo::math::abs(value) + gdpo::math::abs(column.baseline[k]) + mean);
       law(same(z, wanted) || gdpo::math::abs(z - wanted) <= rounding, "standardized", z, wanted);
       const double weighted = weight * z;
       law(same(column.weighted[k], weighted) || gdpo::math::abs(column.weighted[k] - weighted) <=
