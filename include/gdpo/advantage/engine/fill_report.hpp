@@ -125,8 +125,8 @@ void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
   derive(r);
 }
 
-/// Fills in the report of a call, if it has one. A call whose report is nullptr by its type compiles
-/// nothing of it.
+/// Fills in the report of a call, if it has one. A call whose report is nullptr by its type
+/// compiles nothing of it.
 template <class T, class Groups, class Evaluation>
 void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
                  EstimatorScratch& work, GroupReport* report) {
