@@ -86,8 +86,7 @@ GDPO_COLD inline void prepare_report(GroupReport& report, EstimatorScratch& work
 }
 
 /// Fills in `pairs`: how the rewards vary together within groups.
-GDPO_NOINLINE inline void fill_pairs(const RewardTable& table, EstimatorScratch& work,
-                                     GroupReport& r) {
+GDPO_COLD inline void fill_pairs(const RewardTable& table, EstimatorScratch& work, GroupReport& r) {
   const index_t rewards = table.rewards;
   r.pairs.resize(3 * pair_count(as_size(rewards)));
   if (rewards < 2) return;
@@ -139,9 +138,9 @@ struct GroupTerms {
   void (*show)(void* context, index_t g, TermObserver observer);
 };
 /// Fills in what each reward explains of the combined values. It overwrites the table.
-GDPO_NOINLINE inline void fill_explained(const RewardTable& table, const PartRules& rules,
-                                         const GroupTerms& terms, EstimatorScratch& work,
-                                         GroupReport& r) {
+GDPO_COLD inline void fill_explained(const RewardTable& table, const PartRules& rules,
+                                     const GroupTerms& terms, EstimatorScratch& work,
+                                     GroupReport& r) {
   const auto used = static_cast<index_t>(work.used_rewards.size());
   const bool several = used > 1;
   for (index_t g = 0; used > 0 && g < r.groups; ++g) {
