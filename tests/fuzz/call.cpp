@@ -8,9 +8,9 @@ namespace {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> together;
-    for (const auto* part : {&group_cases(), &array_cases(), &token_cases(), &logit_cases(),
-                             &row_cases(), &update_cases(), &value_cases(), &rollout_cases(),
-                             &outcome_cases(), &state_cases()})
+    for (const auto* part :
+         {&group_cases(), &array_cases(), &token_cases(), &logit_cases(), &row_cases(),
+          &update_cases(), &value_cases(), &rollout_cases(), &outcome_cases(), &state_cases()})
       together.insert(together.end(), part->begin(), part->end());
     return together;
   }();

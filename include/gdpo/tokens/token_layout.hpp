@@ -39,7 +39,7 @@ GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
   if (!same) {
     contract::fail(function, name,
                    array.repeats ? contract::Text("one number a row")
-                                   : contract::shape(array.rank, array.extent),
+                                 : contract::shape(array.rank, array.extent),
                    contract::shape(shape.rank, shape.extent) + ", the shape of " + layout.shaped);
   }
 }
