@@ -136,6 +136,12 @@ TEST_CASE("a scale keeps the spread and its eps apart", "[explain]") {
   CHECK(std::abs(explained.columns[0].spread[0] - std) <= tolerance::formula);
   CHECK(std::abs(explained.columns[0].multiplier[0] - 1 / (std + 0.25)) <= tolerance::formula);
   CHECK(std::isnan(explain({1, 3, 1, 3}, gdpo::DrGrpo{}).columns[0].spread[0]));
+  // Bounds of the advantages come last.
+  gdpo::DrGrpo bounded;
+  bounded.clip = {-0.5, 2};
+  const gdpo::Explanation clipped = explain({1, 3, 1, 3}, bounded);
+  CHECK(clipped.sum == std::vector<double>{-1, 1, -1, 1});
+  CHECK(clipped.advantage == std::vector<double>{-0.5, 1, -0.5, 1});
 }
 
 TEST_CASE("an explanation says what is special in a group", "[explain]") {

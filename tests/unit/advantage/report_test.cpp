@@ -368,6 +368,10 @@ TEST_CASE("two rewards that vary apart: how they go together, and what each expl
   CHECK(report_of({1, 11, 0, 10}, 2, 2).correlation(1, 0) == 1);
   CHECK(report_of({5, 3, 6, 2}, 2, 2).correlation(0, 1) == -1);
   CHECK(r.canceled_groups() == 1);
+  // Products 4, squares 2 and 56/3.
+  const gdpo::GroupReport unequal = report_of({1, 2, 2, 8, 3, 6}, 2, 3);
+  CHECK(near_to(unequal.correlation(0, 1), 4 / std::sqrt(112 / 3.0)));
+  CHECK(near_to(unequal.correlation(1, 0), 4 / std::sqrt(112 / 3.0)));
 
   // One reward explains all; one without a weight, or without a spread, nothing.
   CHECK(report_of({1, 2, 3, 5}, 1, 2).rewards[0].explained == 1);
