@@ -122,7 +122,10 @@ struct EntropyClip {
   /// Sums of S less the tags over the tokens that count: of a row in the order of its tokens, of
   /// the batch in the order of the rows.
   struct Sums {
-    double sum = 0, n = 0, low = math::infinity, high = -math::infinity;
+    double sum = 0,              ///< Of the numbers.
+        n = 0,                   ///< How many there are.
+        low = math::infinity,    ///< The smallest; infinity without any.
+        high = -math::infinity;  ///< The largest; -infinity without any.
     /// Adds a valid token. NaN does not count.
     GDPO_INLINE void add(double d) {
       if (math::is_nan(d)) return;
@@ -225,9 +228,12 @@ struct EntropyClip {
 /// What an EntropyClip does to a batch, for logs.
 struct EntropyClipReport {
   prepass::EntropyClip::Spread spread;  ///< Of the measure.
-  index_t tokens = 0, dropped = 0;      ///< Valid tokens, and those of them that are dropped.
-  index_t negative = 0, dropped_negative = 0;  ///< Those with A < 0.
-  index_t positive = 0, dropped_positive = 0;  ///< Those with A > 0: none is dropped.
+  index_t tokens = 0,                   ///< Valid tokens.
+      dropped = 0,                      ///< Those of them that are dropped.
+      negative = 0,                     ///< Valid tokens with A < 0.
+      dropped_negative = 0,             ///< Those of them that are dropped.
+      positive = 0,                     ///< Valid tokens with A > 0.
+      dropped_positive = 0;             ///< Those of them that are dropped: 0.
 
   /// The numbers under Trinity-RFT's keys: frac_clipped, frac_clipped_pos and frac_clipped_neg, 0
   /// without such tokens; ES and varS, the mean and the variance of the measure, which Clip-B logs;
