@@ -1,4 +1,4 @@
-// expect: explain takes a gdpo::GroupAdvantage (gdpo::Gdpo{}, a preset); of a gdpo::Constrained
+// expect: explain takes a gdpo::GroupAdvantage
 #include <gdpo/advantage/explain.hpp>
 #include <gdpo/constraint.hpp>
 
