@@ -212,7 +212,7 @@ def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator
         state_ids=state_ids, tokens=tokens, valid=valid, baseline=baseline,
         row_weights=row_weights, penalty=penalty)
     episodes, states, *columns = on_cpu(columns)
-    translate = _in_python(function, ids="episode_ids", states="state_ids")
+    translate = _in_python(function, episodes="episode_ids", states="state_ids")
     with torch.no_grad(), our_errors(translate):
         result = ops.step_advantages(values.cpu(), text, episodes, states, *on_cpu(groups),
                                      weights_of(function, weights), flat(gates), *columns)
