@@ -873,7 +873,8 @@ inline TokenAdvantage configured_token_advantage(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_token_advantage", line, &token_advantage)
       .value;
 }
-/// The same for an estimator from rows to tokens: "openrlhf::rloo gamma=0.99 coef=0.05".
+/// The same for an estimator from rows to tokens: "openrlhf::rloo gamma=0.99
+/// tokens.penalty.coef=0.05". What both estimators have, needs its whole name.
 inline OutcomeAdvantage configured_outcome_advantage(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_outcome_advantage", line, &outcome_advantage)
       .value;

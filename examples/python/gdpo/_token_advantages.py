@@ -137,7 +137,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
       tokens, valid, baseline, row_weights and penalty: as in `advantages`.
     estimator: one of `gdpo.outcome_estimators()`. It brings its settings; what you give replaces
       one of them: those of the rows begin with `rows_`, those of the tokens with `tokens_`.
-    token_rewards: rewards of tokens besides, where the row's stands on the last step.
+    token_rewards: rewards of tokens, which are added; only with placement="last_step".
     values, logp, ref_logp, mask, offsets, bootstrap: as in `token_advantages`. Row i of the tokens
       is row i of the rewards. One array of tokens is needed, at least the mask.
     It is computed on the CPU, which waits for tensors of a device. Give the rows of whole groups:
@@ -212,7 +212,7 @@ def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator
         state_ids=state_ids, tokens=tokens, valid=valid, baseline=baseline,
         row_weights=row_weights, penalty=penalty)
     episodes, states, *columns = on_cpu(columns)
-    translate = _in_python(function, ids="episode_ids", states="state_ids")
+    translate = _in_python(function, episodes="episode_ids", states="state_ids")
     with torch.no_grad(), our_errors(translate):
         result = ops.step_advantages(values.cpu(), text, episodes, states, *on_cpu(groups),
                                      weights_of(function, weights), flat(gates), *columns)

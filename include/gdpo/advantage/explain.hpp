@@ -354,7 +354,8 @@ Explanation explain(const RewardBatch<T, Groups>& batch,
                          rescales(e.over, centered)};
     e.renorm = estimator.renorm(args);
     e.renorm_n = args.moments.weight;
-    e.renorm_mean = args.centered ? 0.0 : args.moments.mean;
+    // A NaN or an infinity has no mean of 0, by whatever construction.
+    e.renorm_mean = args.centered && !math::not_finite(args.moments.mean) ? 0.0 : args.moments.mean;
     if constexpr (std::is_same_v<Renorm, gdpo::Renorm>) {
       const Spread spread =
           spread_of(args.moments, estimator.renorm.ddof, estimator.renorm.count_eps);

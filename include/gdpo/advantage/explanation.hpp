@@ -52,7 +52,8 @@ struct Explanation {
   RenormOver over = RenormOver::None;  ///< What the second normalization runs over.
   /// Of the values that the second normalization runs over: their number (rows, or tokens).
   double renorm_n = 0;
-  double renorm_mean = 0;  ///< Their mean; 0 where it is 0 by construction. NaN without one.
+  /// Their mean; 0 where it is 0 by construction. NaN without one, and where one of them is NaN.
+  double renorm_mean = 0;
   /// Their standard deviation, as its ddof and count_eps say; NaN without one, and where a
   /// renormalization of the caller's own has no ddof.
   double renorm_std = 0;

@@ -55,7 +55,7 @@ class GigpoWorkspace {
   template <class Id, class State>
   void assign(const char* function, const RewardBatch<T, Groups>& batch, View<Id, 1> episodes,
               View<State, 1> states, double gamma, bool pool_states) {
-    episodes_.assign(batch, episodes, Take::Sum);
+    episodes_.assign_as(function, "episodes", batch, episodes, Take::Sum);
     static_assert(std::is_integral_v<std::remove_const_t<State>>, "ids of states are integers");
     const index_t rows = batch.rewards.extent[0];
     contract::check_array(function, "states", states);

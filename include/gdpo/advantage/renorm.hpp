@@ -142,15 +142,16 @@ GDPO_INLINE constexpr bool rescales(RenormOver over, bool zero_sum) {
 }
 
 /// Throws for a renormalization of values of tokens that is not over tokens. may_be_none: it may
-/// also be off.
+/// also be off. argument: what messages call its `over`.
 template <class R>
-void check_over_tokens(const char* function, const R& renorm, bool may_be_none) {
+void check_over_tokens(const char* function, const R& renorm, bool may_be_none,
+                       const char* argument = "renorm.over") {
   if (renorm.over == RenormOver::Tokens) return;
   if (may_be_none && renorm.over == RenormOver::None) return;
   std::string given = contract::text(static_cast<index_t>(renorm.over));
   for (const auto& e : enumerators(renorm.over))
     if (e.value == renorm.over) given = e.word;
-  contract::fail(function, "renorm.over", given,
+  contract::fail(function, argument, given,
                  may_be_none ? "tokens or none, because the values are those of tokens"
                              : "tokens, because the values are those of tokens");
 }

@@ -102,21 +102,7 @@ class Rollouts {
   /// for a rollout with rows in two groups. Then it has no rollouts.
   template <class Id>
   void assign(const RewardBatch<T, Groups>& batch, View<Id, 1> ids, Take take = Take::Last) {
-    constexpr const char* function = "gdpo::rollouts";
-    static_assert(std::is_integral_v<std::remove_const_t<Id>>, "ids of rollouts are integers");
-    if (!state_) state_ = std::make_unique<State>();
-    State& s = *state_;
-    s.batch.rewards = {}, s.rollout_of.clear();
-    contract::check_array(function, "rewards", batch.rewards);
-    const index_t rows = batch.rewards.extent[0];
-    batch.groups.check(function, rows);
-    detail::check_column_sizes(function, batch);
-    contract::check_array(function, "ids", ids);
-    contract::check_entries(function, "ids", ids.extent[0], rows);
-    s.rows.assign(View<const std::remove_const_t<Id>, 1>(ids));
-    find_groups(function, batch, ids);
-    number(rows);
-    take_rows(batch, take);
+    assign_as("gdpo::rollouts", "ids", batch, ids, take);
   }
 
   /// The batch of one row a rollout, with the columns that the batch of rows has. It refers to the
@@ -178,6 +164,28 @@ class Rollouts {
   }
 
  private:
+  template <class TT, class G>
+  friend class GigpoWorkspace;
+
+  /// assign() for a function that calls the ids `name`.
+  template <class Id>
+  void assign_as(const char* function, const char* name, const RewardBatch<T, Groups>& batch,
+                 View<Id, 1> ids, Take take) {
+    static_assert(std::is_integral_v<std::remove_const_t<Id>>, "ids of rollouts are integers");
+    if (!state_) state_ = std::make_unique<State>();
+    State& s = *state_;
+    s.batch.rewards = {}, s.rollout_of.clear();
+    contract::check_array(function, "rewards", batch.rewards);
+    const index_t rows = batch.rewards.extent[0];
+    batch.groups.check(function, rows);
+    detail::check_column_sizes(function, batch);
+    contract::check_array(function, name, ids);
+    contract::check_entries(function, name, ids.extent[0], rows);
+    s.rows.assign(View<const std::remove_const_t<Id>, 1>(ids));
+    find_groups(function, name, batch, ids);
+    number(rows);
+    take_rows(batch, take);
+  }
   struct State {
     ById rows{View<const std::int64_t, 1>{}, 0};  // the rows of each rollout, by the user's ids
     std::vector<index_t> group_of, rollout_of;    // (N) of each row
@@ -199,7 +207,8 @@ class Rollouts {
 
   /// Fills in the group of each row, which must be that of all rows of its rollout.
   template <class Id>
-  void find_groups(const char* function, const RewardBatch<T, Groups>& batch, View<Id, 1> ids) {
+  void find_groups(const char* function, const char* name, const RewardBatch<T, Groups>& batch,
+                   View<Id, 1> ids) {
     State& s = *state_;
     const index_t rows = batch.rewards.extent[0];
     s.group_of.resize(index(rows));
@@ -211,7 +220,7 @@ class Rollouts {
       for (index_t k = 1; k < s.rows.length(j); ++k) {
         const index_t first = s.rows.row(j, 0), row = s.rows.row(j, k);
         if (s.group_of[index(row)] == s.group_of[index(first)]) continue;
-        contract::fail(function, "ids",
+        contract::fail(function, name,
                        "rows " + contract::text(first) + " and " + contract::text(row) +
                            " of rollout " + std::to_string(ids(row)) + " in groups " +
                            contract::text(s.group_of[index(first)]) + " and " +

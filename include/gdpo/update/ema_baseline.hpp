@@ -60,8 +60,10 @@ struct EmaBaseline {
     constexpr const char* function = "gdpo::update::EmaBaseline::baselines_into";
     static_assert(std::is_floating_point_v<T>, "baselines are written as float or double");
     gdpo::detail::check_fields(function, "", *this);
-    const index_t rows = contract::check_written(function, "out", out);
+    contract::check_written(function, "out", out);
+    const index_t rows = rewards.size();
     check_columns(function, rows, rewards, roles, valid);
+    contract::check_entries(function, "out", out.extent[0], rows);
     check_state(function, state);
     for (index_t i = 0; i < rows; ++i) {
       const auto role = static_cast<std::size_t>(roles(i));
@@ -88,7 +90,6 @@ struct EmaBaseline {
                             const IndexColumn& roles, const Column& valid) {
     gdpo::detail::check_column(function, "rewards", rewards);
     gdpo::detail::check_column(function, "roles", roles);
-    contract::check_entries(function, "rewards", rewards.size(), rows);
     contract::check_entries(function, "roles", roles.size(), rows);
     if (valid) contract::check_entries(function, "valid", valid.size(), rows);
     for (index_t i = 0; i < rows; ++i) {

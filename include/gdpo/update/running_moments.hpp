@@ -64,8 +64,8 @@ inline Moments measure(const Column& values, const Column& valid = {}) {
 ///     gdpo::update::shape_rewards(rewards, {}, running.rule(state));  // (r - mean) / (std + eps)
 ///     batch.baseline = gdpo::View<const double, 1>{&state.mean, {N}, {0}};  // baseline::External
 ///
-/// Use the second or the third: rewards that are shaped have no need of the baseline. It is the
-/// reward normalization "running" of ROLL and AReaL, and of trlx before them.
+/// Shape the rewards or bind the baseline, not both. It is the reward normalization "running" of
+/// ROLL and AReaL, and of trlx before them.
 ///
 /// With `decay` 1 every number of the run counts the same, and the moments of a run are those of
 /// any partition of its numbers into steps and ranks: counts and range exactly, mean and std within

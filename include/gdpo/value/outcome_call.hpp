@@ -62,7 +62,7 @@ struct OutcomeScratch {
 ///     gdpo::ReturnBatch<float> batch;
 ///     batch.mask = gdpo::view(mask, rows, width);
 ///     gdpo::OutcomeWorkspace<float> workspace;
-///     gdpo::advantages_and_returns_into(gdpo::simd, rewards, batch, gdpo::openrlhf::rloo,
+///     gdpo::advantages_and_returns_into(gdpo::simd, rewards, batch, gdpo::openrlhf::rloo_outcome,
 ///                                       gdpo::view(advantages, rows, width),
 ///                                       gdpo::view(returns, rows, width), workspace);
 ///

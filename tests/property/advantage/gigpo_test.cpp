@@ -201,10 +201,12 @@ TEST_CASE("what GiGPO refuses", "[gigpo]") {
     });
   };
   CHECK(call(three, states, {}) ==
-        "gdpo::rollouts: ids: given 3 entries; needed: one for each of the 4 rows");
+        "gdpo::gigpo: episodes: given 3 entries; needed: one for each of the 4 rows");
   CHECK(call(episodes, three, {}) ==
         "gdpo::gigpo: states: given 3 entries; needed: one for each of the 4 rows");
-  CHECK(call(across, states, {}).find("of rollout 1 in groups 0 and 1") != std::string::npos);
+  CHECK(call(across, states, {}) ==
+        "gdpo::gigpo: episodes: given rows 0 and 2 of rollout 1 in groups 0 and 1; needed: the "
+        "rows of a rollout in one group");
   gdpo::Gigpo<> gigpo;
   gigpo.gamma = 2;
   CHECK(call(episodes, states, gigpo) == "gdpo::gigpo: gamma: given 2; needed: 0 to 1");

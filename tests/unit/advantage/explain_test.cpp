@@ -150,6 +150,7 @@ TEST_CASE("an explanation says what is special in a group", "[explain]") {
   CHECK(says(explain({2}, gdpo::Grpo{}), "one value counts (singleton is zero)"));
   CHECK(says(explain({2, INFINITY, 1}, gdpo::Grpo{}), "row 1: reward 0 is infinite"));
   CHECK(says(explain({2, INFINITY, 1}, gdpo::Grpo{}), "its statistics are unknown"));
+  CHECK(std::isnan(explain({2, INFINITY, 1}, gdpo::Gdpo{}).renorm_mean));
   CHECK(says(explain({2, NAN, 1}, gdpo::Grpo{}), "row 1: excluded"));
   CHECK(says(explain({2, 0, 1}, gdpo::Gdpo{}), "the batch has this group only"));
   CHECK(explain({2, 0, 1}, gdpo::Grpo{}).notes.empty());

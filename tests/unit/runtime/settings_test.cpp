@@ -140,6 +140,11 @@ TEST_CASE("a line is checked, and messages call settings as it does", "[runtime]
   CHECK(refused(&runtime::configured_outcome_advantage, "slime::grpo placement=row")
             .find(of + "outcome_advantage: placement: given 'row'; needed: one of last_step, "
                        "every_token") == 0);
+  CHECK(refused(&runtime::configured_outcome_advantage,
+                "openrlhf::rloo gamma=0.99 tokens.penalty.coef=0.05") == "no error");
+  CHECK(refused(&runtime::configured_outcome_advantage, "openrlhf::rloo coef=0.05") ==
+        of + "outcome_advantage: line: given the setting 'coef'; needed: one of rows.penalty.coef, "
+             "tokens.penalty.coef");
   CHECK(refused(&runtime::configured_value_loss, "verl::value_loss clip=-1")
             .find(of + "value_loss: clip: given -1; ") == 0);
   CHECK(refused(&runtime::configured_prepass, "trl::token")

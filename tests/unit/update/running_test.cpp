@@ -514,7 +514,8 @@ TEST_CASE("states and settings that do not fit are refused", "[update]") {
   CHECK(fails({}, {0, 0}, three) ==
         g + "roles: given 2 entries; needed: one for each of the 3 rows");
   CHECK(fails({}, {0, 0, 0}, two) ==
-        g + "rewards: given 2 entries; needed: one for each of the 3 rows");
+        g + "roles: given 3 entries; needed: one for each of the 2 rows");
+  CHECK(fails({}, {0, 0}, two) == g + "out: given 3 entries; needed: one for each of the 2 rows");
   CHECK(fails({}, {0, 1048576, 0}, three) ==
         g + "roles(1): given 1048576; needed: a number from 0 to below 1048576");
   CHECK(fails({}, {0, 0, -1}, three) ==

@@ -151,6 +151,11 @@ TEST_CASE("outcomes: what a call refuses, before anything is written", "[outcome
   bad.tokens.returns.gamma = 2;
   CHECK(rows.refused(rows.batch(), bad) ==
         "gdpo::advantages_and_returns_into: tokens.returns.gamma: given 2; needed: 0 to 1");
+  Reinforce over_rows;
+  over_rows.tokens.renorm = gdpo::renorm::batch();
+  CHECK(rows.refused(rows.batch(), over_rows) ==
+        "gdpo::advantages_and_returns_into: tokens.renorm.over: given batch; needed: tokens or "
+        "none, because the values are those of tokens");
   b = rows.batch(), b.logp = {};
   Reinforce penalized;
   penalized.tokens.penalty.coef = 1;

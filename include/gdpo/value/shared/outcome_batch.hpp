@@ -12,6 +12,7 @@ void check_outcome(const char* function, const Rewards& rewards, const ReturnBat
                    const OutcomeAdvantage<Rows, Tokens>& estimator, const TokenOut<S>& advantages,
                    const TokenOut<S>& returns) {
   check_fields(function, "", estimator);
+  check_over_tokens(function, estimator.tokens.renorm, true, "tokens.renorm.over");
   if (batch.row_rewards) {
     contract::fail(function, "batch.row_rewards", "an array",
                    "none: the advantages of the rows take its place");
