@@ -170,10 +170,11 @@ std::string text(gdpo::InfiniteEntry infinite) {
                                                : "error";
 }
 std::string text(gdpo::Singleton s) {
-  return s == gdpo::Singleton::Zero  ? "0"
-         : s == gdpo::Singleton::Raw ? "its value"
-         : s == gdpo::Singleton::Nan ? "NaN"
-                                     : "error";
+  return s == gdpo::Singleton::Zero      ? "0"
+         : s == gdpo::Singleton::Exclude ? "0, outside of renormalizations"
+         : s == gdpo::Singleton::Raw     ? "its value"
+         : s == gdpo::Singleton::Nan     ? "NaN"
+                                         : "error";
 }
 
 template <class Baseline, class Scale, class Combine, class Renorm>

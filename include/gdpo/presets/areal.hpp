@@ -194,11 +194,11 @@ inline constexpr auto losses = [](const auto& f) {
 };
 /// The estimators from rows to tokens by name.
 inline constexpr auto outcome_advantages = [](const auto& f) {
-  return f(Preset{"areal::grpo", grpo_outcome, "reward_norm of the group", version},
+  return f(Preset{"areal::grpo", grpo_outcome, "reward_norm=group", version},
            Preset{"areal::dr_grpo", dr_grpo_outcome,
-                  "reward_norm of the group, std_level=null, adv_norm of the batch", version},
-           Preset{"areal::reinforce", reinforce_outcome, "reward_norm=null", version},
-           Preset{"areal::gae", gae_outcome, "reward_norm=null, a critic", version});
+                  "reward_norm=group std_level=None adv_norm=batch", version},
+           Preset{"areal::reinforce", reinforce_outcome, "reward_norm=None", version},
+           Preset{"areal::gae", gae_outcome, "reward_norm=None critic", version});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {
