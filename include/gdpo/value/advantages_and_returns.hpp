@@ -50,7 +50,8 @@ void advantages_and_returns_into(const Exec& exec, const ReturnBatch<S>& batch,
   static_assert(detail::needs_exec<Exec>());
   static_assert(is_token_advantage_v<Estimator>,
                 "the estimator is a gdpo::TokenAdvantage, or has its members: returns, penalty, "
-                "reward_clip, renorm");
+                "reward_clip, renorm; a gdpo::OutcomeAdvantage also takes a gdpo::RewardBatch, in "
+                "front of the batch of tokens");
   const detail::BatchReturns<Exec, S, Estimator> call("gdpo::advantages_and_returns_into", batch,
                                                       estimator, advantages, returns);
   call(exec, workspace);
