@@ -128,6 +128,7 @@ def test_losses(device, name, layout, dtype):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_prepare(device, layout, dtype):
     arrays = loss_arrays(layout, dtype)
+    arrays["tags"] = -arrays["entropies"]
     arrays["truncated"] = torch.arange(6) % 2
     if layout == "rank 3":
         arrays["truncated"] = arrays["truncated"].reshape(2, 3)
