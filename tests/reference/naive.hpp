@@ -124,6 +124,9 @@ struct Data {
   std::vector<long long> ids;                  // one per row
   std::vector<double> tokens, valid, penalty;  // one per row, or empty: absent
   std::vector<double> external;                // one per row, or empty: all 0
+  // Of a penalty that is a sum: its number of terms, and per row the sum of their absolute values.
+  int penalty_terms = 0;
+  std::vector<double> penalty_size;
 
   std::map<long long, std::vector<int>> groups() const {
     std::map<long long, std::vector<int>> members;
@@ -512,14 +515,32 @@ inline Result advantages(const Settings& e, const Data& d) {
       if (weight(c) == 0) continue;
       detail::Column column;
       column.weight = weight(c);
+      const bool penalized = e.penalty_coef != 0 && e.penalty_reward == c;
       for (int i = 0; i < d.rows; ++i) {
         Real x = reward(i, c);
         if (x < e.reward_low) x = e.reward_low;
         if (x > e.reward_high) x = e.reward_high;
-        if (e.penalty_coef != 0 && e.penalty_reward == c)
-          x -= e.penalty_coef * Real(d.penalty[at(i)]);
+        const Real before = std::fabs(x);
+        if (penalized) x -= e.penalty_coef * Real(d.penalty[at(i)]);
         column.value.push_back(x);
-        column.magnitude.push_back(std::fabs(x));
+        column.magnitude.push_back(
+            penalized && d.penalty_terms > 0 ? before + Real(d.penalty_size[at(i)]) : std::fabs(x));
+      }
+      // Beside a penalty that is a sum, used values that differ by rounding alone are one number.
+      for (const auto& group : d.groups()) {
+        if (!penalized || d.penalty_terms == 0) continue;
+        Real low = std::numeric_limits<Real>::infinity(), high = -low, largest = 0;
+        bool unknown = false;
+        std::vector<int> in;
+        for (const int i : group.second) {
+          if (!used(i) || missing(column.value[at(i)])) continue;
+          in.push_back(i);
+          unknown = unknown || !std::isfinite(column.value[at(i)]);
+          low = std::fmin(low, column.value[at(i)]), high = std::fmax(high, column.value[at(i)]);
+          largest = std::fmax(largest, column.magnitude[at(i)]);
+        }
+        if (unknown || high - low > detail::rounding(1 + d.penalty_terms, largest)) continue;
+        for (const int i : in) column.value[at(i)] = low;
       }
       columns.push_back(column);
     }

@@ -131,18 +131,24 @@ inline Result composite(const Constrained& c, const Settings& e, const Data& d) 
   Settings carried = e;
   Data penalized = d;
   penalized.penalty.assign(at(d.rows), 0);
+  penalized.penalty_size.assign(at(d.rows), 0);
+  penalized.penalty_terms = static_cast<int>(c.constraints.size()) + (e.penalty_coef != 0 ? 1 : 0);
   carried.penalty_coef = 1;
   carried.penalty_reward = c.carrier;
   for (int k = 0; c.carrier < 0 && k < d.reward_count; ++k) {
     if (e.weights[at(k)] != 0) carried.penalty_reward = k;
   }
   for (int i = 0; i < d.rows; ++i) {
-    Real sum = e.penalty_coef != 0 ? e.penalty_coef * Real(d.penalty[at(i)]) : 0;
+    Real sum = e.penalty_coef != 0 ? e.penalty_coef * Real(d.penalty[at(i)]) : 0,
+         size = std::fabs(sum);
     for (const Constraint& k : c.constraints) {
       const double v = violations(e, d, k)[at(i)];
-      if (!(e.entry == Entry::Skip && std::isnan(v))) sum += k.lambda * Real(v);
+      if (e.entry == Entry::Skip && std::isnan(v)) continue;
+      sum += k.lambda * Real(v);
+      size += std::fabs(k.lambda * Real(v));
     }
     penalized.penalty[at(i)] = static_cast<double>(sum);
+    penalized.penalty_size[at(i)] = static_cast<double>(size);
   }
   return advantages(carried, penalized);
 }
