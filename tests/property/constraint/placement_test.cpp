@@ -281,7 +281,7 @@ TEST_CASE("every placement with every estimator gives what its formula gives", "
     compare(c, tally, [](Case& one) { return run(one); });
   }
   INFO(tally.compared << " compared, " << tally.undecided << " decided by rounding");
-  CHECK(tally.undecided * 8 < tally.compared);  // 381 to 391 of 4,000 with other seeds
+  CHECK(tally.undecided * 8 < tally.compared);  // 314 to 396 of 4,000 with other seeds
 }
 
 TEST_CASE("an unused row beside used ones that violations make equal gets 0", "[placement][zero]") {
