@@ -218,7 +218,7 @@ def covered():
             kind = cells[1]
         elif kind == "`loss_agg_mode`":
             listed.update(f"{name} (aggregate)" for name in re.findall(r"^`([a-z-]+)`$", cells[1]))
-        elif kind in ("estimator", "loss", "pre-pass", "value loss"):
+        elif kind in ("estimator", "loss", "pre-pass", "token baseline", "value loss"):
             name = cells[1].strip("`")
             if name.split("::")[0] in record and not re.search(r"::v\d", name):
                 listed.add(name if kind == "estimator" else f"{name} ({kind})")
