@@ -62,8 +62,10 @@ GDPO_DATA_INLINE constexpr auto enumerators(InfiniteEntry) {
 
 /// What a row gets that is not used (RewardBatch::valid is 0). It is in no statistic in any case.
 enum class UnusedRow {
-  Compare,  ///< The advantage that the statistics of the used rows give to its rewards.
-  Exclude   ///< Advantage 0: a placeholder, which counts in nothing.
+  /// The advantage that the statistics of the used rows give to its rewards; 0 where the rewards of
+  /// the used rows are equal and get 0.
+  Compare,
+  Exclude  ///< Advantage 0: a placeholder, which counts in nothing.
 };
 /// The enumerators of UnusedRow with their words.
 GDPO_DATA_INLINE constexpr auto enumerators(UnusedRow) {
