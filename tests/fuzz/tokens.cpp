@@ -196,6 +196,17 @@ void dapo(Trial& t) { run_loss<float, gdpo::Simd>(t, gdpo::dapo_loss, of_dapo())
 void dr_grpo(Trial& t) { run_loss<double, gdpo::Simd>(t, gdpo::dr_grpo_loss, of_dr_grpo()); }
 void gspo(Trial& t) { run_loss<float, gdpo::Seq>(t, gdpo::gspo_loss, of_gspo()); }
 
+/// Leaves out a call of prepare() with much work. It makes room for the longest row before it knows
+/// whether the pre-passes have what they need.
+void leave_out_if_long(Trial& t, const Batch<double>& b) {
+  bool too_long = b.tokens > most_work || b.rows > most_work || (t.well_formed() && b.large);
+  for (const real x : b.offsets.integers) {
+    too_long =
+        too_long || (x > static_cast<real>(most_work) && x <= static_cast<real>(most_elements));
+  }
+  t.leave_out_if(too_long);
+}
+
 /// A mask of truncated rows, and importance weights clipped at 2.
 void prepare(Trial& t) {
   Batch<double> b(t);
@@ -223,13 +234,7 @@ void prepare(Trial& t) {
     t.need(b.rollout_logp.given, "batch.rollout_logp");
     t.need(b.old_logp.given || b.logp.given, "batch.logp");
   }
-  // It makes room for the longest row before it knows whether the pre-passes have what they need.
-  bool too_long = b.tokens > most_work || b.rows > most_work || (t.well_formed() && b.large);
-  for (const real x : b.offsets.integers) {
-    too_long =
-        too_long || (x > static_cast<real>(most_work) && x <= static_cast<real>(most_elements));
-  }
-  t.leave_out_if(too_long);
+  leave_out_if_long(t, b);
   gdpo::PrepassMemory<double> memory;
   gdpo::TokenBatch<double> prepared;
   if (!t.make_call({"gdpo::prepare", "gdpo::Column"}, [&] {
@@ -293,12 +298,7 @@ void entropy_clip(Trial& t) {
     t.need(tags.given || !of_tags, "batch.tags");
     t.need(b.advantages.present, "batch.advantages");
   }
-  bool too_long = b.tokens > most_work || b.rows > most_work || (t.well_formed() && b.large);
-  for (const real x : b.offsets.integers) {
-    too_long =
-        too_long || (x > static_cast<real>(most_work) && x <= static_cast<real>(most_elements));
-  }
-  t.leave_out_if(too_long);
+  leave_out_if_long(t, b);
   gdpo::PrepassMemory<double> memory;
   if (!t.make_call({"gdpo::prepare", "gdpo::Column"}, [&] {
         gdpo::TokenBatch<double> batch = b.make();

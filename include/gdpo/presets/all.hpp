@@ -48,10 +48,10 @@ constexpr auto with_all(const F& f, const First& first, const Rest&... rest) {
 /// Calls a function with each preset of a list, one after the other.
 template <class List>
 struct ForEach {
-  List with;
+  List list;
   template <class F>
   constexpr void operator()(const F& f) const {
-    with([&f](const auto&... preset) { (f(preset), ...); });
+    list([&f](const auto&... preset) { (f(preset), ...); });
   }
 };
 template <class List>

@@ -21,7 +21,7 @@ struct TurnsOfRow {
     for (index_t t = 0; t < mask.extent[0]; ++t) turns += ends_turn(t);
     return turns;
   }
-  /// Writes what stands at each position. With gamma 0, each turn has its own reward.
+  /// Writes the reward of each position. With gamma 0, each turn has its own reward.
   template <class A>
   void place(const View<A, 2>& rewards, index_t row, double gamma) const {
     index_t turn = count();

@@ -6,6 +6,9 @@
 #include <gdpo/with/torch_stable/contrastive_line.hpp>
 #include <gdpo/with/torch_stable/tensor.hpp>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
@@ -221,38 +224,31 @@ inline constexpr const char* names_schema = "names(str what, int rewards=0) -> s
 /// many rewards, which advantages returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
-  const auto add = [&lines](const std::vector<std::string>& list) {
-    for (const std::string& name : list) lines += (lines.empty() ? "" : "\n") + name;
-  };
-  if (what == "estimators") {
-    add(runtime::estimator_names());
-  } else if (what == "losses") {
-    add(runtime::loss_names());
-  } else if (what == "contrastive_losses") {
-    add(runtime::detail::names_of(detail::contrastive_losses()));
-  } else if (what == "prepasses") {
-    add(runtime::prepass_names());
-  } else if (what == "token_advantages") {
-    add(runtime::token_advantage_names());
-  } else if (what == "outcome_advantages") {
-    add(runtime::outcome_advantage_names());
-  } else if (what == "step_advantages") {
-    add(runtime::step_advantage_names());
-  } else if (what == "token_baselines") {
-    add(runtime::token_baseline_names());
-  } else if (what == "shapings") {
-    add(runtime::shaping_names());
-  } else if (what == "running") {
-    add(runtime::running_names());
-  } else if (what == "result") {
+  constexpr std::pair<const char*, std::vector<std::string> (*)()> lists[] = {
+      {"estimators", [] { return runtime::estimator_names(); }},
+      {"losses", [] { return runtime::loss_names(); }},
+      {"contrastive_losses",
+       [] { return runtime::detail::names_of(detail::contrastive_losses()); }},
+      {"prepasses", [] { return runtime::prepass_names(); }},
+      {"token_advantages", [] { return runtime::token_advantage_names(); }},
+      {"outcome_advantages", [] { return runtime::outcome_advantage_names(); }},
+      {"step_advantages", [] { return runtime::step_advantage_names(); }},
+      {"token_baselines", [] { return runtime::token_baseline_names(); }},
+      {"shapings", [] { return runtime::shaping_names(); }},
+      {"running", [] { return runtime::running_names(); }}};
+  std::string words;
+  for (const auto& [word, names_in_list] : lists) {
+    words += std::string(word) + ", ";
+    if (what != word) continue;
+    for (const std::string& name : names_in_list()) lines += (lines.empty() ? "" : "\n") + name;
+    return lines;
+  }
+  if (what == "result") {
     detail::for_each_number(LossResult{}, detail::NameNumbers{lines});
   } else if (what == "report" && rewards >= 0) {
     detail::for_each_number(detail::report_of(rewards), detail::NameNumbers{lines});
   } else {
-    contract::fail(
-        "gdpo::names", "what", "'" + what + "'",
-        "estimators, losses, contrastive_losses, prepasses, token_advantages, outcome_advantages, "
-        "step_advantages, token_baselines, shapings, running, result or report");
+    contract::fail("gdpo::names", "what", "'" + what + "'", words + "result or report");
   }
   return lines;
 }
