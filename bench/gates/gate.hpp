@@ -42,6 +42,7 @@ struct Experiment {
   std::string name;
   std::vector<Row> rows;
   std::function<void(Bench&)> set_up;
+  std::string element = "element";  // what a time is divided by
 };
 /// Keeps the figures whose line "experiment: figure" contains `only`, and the experiments that have
 /// some.
@@ -85,9 +86,12 @@ class Bench {
     }
     contenders_.push_back({name, std::move(run), work});
   }
-  /// Adds a probe of the machine, whose result is not checked.
-  void add_probe(const std::string& name, double work, std::function<void()> run) {
+  /// Adds a probe of the machine, or another call, whose result is not checked. `bytes`: what it
+  /// moves for an element.
+  void add_probe(const std::string& name, double work, std::function<void()> run,
+                 double bytes = 0) {
     add(name, work, std::move(run), [] { return std::string(); });
+    if (!contenders_.empty() && contenders_.back().name == name) contenders_.back().bytes = bytes;
   }
   /// Says why a contender cannot be measured here.
   void absent(const std::string& name, const std::string& why) { absent_[name] = why; }
