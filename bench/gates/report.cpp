@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "instructions.hpp"
-#include "probes.hpp"
 
 namespace gates {
 namespace {
@@ -131,13 +131,13 @@ void Report::explain(const Contender& contender, double seconds,
   const double ns = 1e9 * seconds / contender.work;
   std::printf("  %s: %.3g ns an element", contender.name.c_str(), ns);
   if (contender.bytes > 0) {
-    // The bytes are read from as much memory as the call works on.
-    const auto words = static_cast<std::ptrdiff_t>(contender.work * contender.bytes / 4);
-    const std::vector<float> memory(static_cast<std::size_t>(words), 1.0f);
+    // memchr reads as much memory as the call works on, as fast as the C library can.
+    const auto bytes = static_cast<std::size_t>(contender.work * contender.bytes);
+    const std::vector<char> memory(bytes, 0);
     const double reading = fastest_of(
         [&] {
-          volatile std::uint32_t sum = probes::read(memory.data(), words);
-          static_cast<void>(sum);
+          const void* volatile found = std::memchr(memory.data(), 1, bytes);
+          static_cast<void>(found);
         },
         0.1);
     std::printf("; %.3g bytes, whose reading alone takes %.3g ns (%.0f %%)", contender.bytes,
