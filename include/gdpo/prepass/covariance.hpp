@@ -96,7 +96,8 @@ struct Covariance {
       }
     }
     const double picked = weight_of(true), rest = weight_of(false);
-    detail::pick_smallest(args, static_cast<std::size_t>(picks(all.n)), picked, rest);
+    detail::pick_smallest<math::Native<double>>(args, static_cast<std::size_t>(picks(all.n)),
+                                                picked, rest);
   }
   /// Sums of advantages and log-probs over the tokens that count: of a row in the order of its
   /// tokens, of the batch in the order of the rows.

@@ -71,7 +71,8 @@ struct EntropyClip {
       d = key_of(d - spread.center, bound, row.advantage_of(t));
       zero += d == -math::infinity;
     });
-    detail::pick_smallest(args, static_cast<std::size_t>(zero + picks(spread.n)), 0, 1);
+    detail::pick_smallest<math::Native<double>>(
+        args, static_cast<std::size_t>(zero + picks(spread.n)), 0, 1);
   }
 
   /// The measure over the valid tokens of a batch.
@@ -263,7 +264,7 @@ EntropyClipReport entropy_clip_report(const TokenBatch<S>& batch,
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
   detail::check_fields(function, pass);
   PrepassMemory<S> memory;
-  memory.rows.reserve(layout.longest);
+  memory.reserve(layout.longest);
   memory.pass.assign(static_cast<std::size_t>(layout.tokens), 1.0);
   const PrepassRows<S> rows(batch, layout, memory);
   const PrepassArgs<S> args{rows, memory.pass.data()};

@@ -48,10 +48,13 @@ GDPO_DATA_INLINE constexpr auto enumerators(Estimator) {
 namespace detail {
 
 /// e^x: 0 below -700 and infinite above 700, so that no library decides its bits.
-GDPO_INLINE double ratio_of(double x) {
-  return x > math::exp_limit<double>    ? math::infinity
-         : x < -math::exp_limit<double> ? 0.0
-                                        : math::exp_bounded(x);
+template <class V>
+GDPO_INLINE V ratio_of(const V& x) {
+  const V limit = math::constant<V>(math::exp_limit<double>),
+          minus_limit = math::constant<V>(-math::exp_limit<double>);
+  const V ratio = math::exp_bounded(V((math::max)(V((math::min)(x, limit)), minus_limit)));
+  return math::select(x > limit, math::constant<V>(math::infinity),
+                      math::select(x < minus_limit, math::constant<V>(0.0), ratio));
 }
 
 /// log(a / b) of numbers above 0, with the same bits everywhere; infinite where b is 0.
@@ -74,9 +77,23 @@ GDPO_INLINE double binary_kl(double a, double b, double eps) {
   return first + second;
 }
 
-/// The estimate of one token, whose x has been clamped; of Ratio it is x itself.
-GDPO_INLINE double estimate(prepass::Estimator estimator, const Difference& d, double x,
-                            double eps) {
+/// The same of the tokens in the lanes of V. It is rare, and log1p has no lanes: one by one.
+template <class V>
+GDPO_INLINE V binary_kl_of(const V& a, const V& b, double eps) {
+  if constexpr (math::Lanes<V>::width == 1) {
+    return binary_kl(a, b, eps);
+  } else {
+    double left[math::Lanes<V>::width], right[math::Lanes<V>::width];
+    a.store(left), b.store(right);
+    for (int j = 0; j < math::Lanes<V>::width; ++j) left[j] = binary_kl(left[j], right[j], eps);
+    return V::load(left);
+  }
+}
+
+/// The estimate of a token, whose x has been clamped; of Ratio it is x itself.
+template <class V>
+GDPO_INLINE V estimate(prepass::Estimator estimator, const DifferenceOf<V>& d, const V& x,
+                       double eps) {
   using prepass::Estimator;
   switch (estimator) {
     case Estimator::Ratio:
@@ -84,24 +101,25 @@ GDPO_INLINE double estimate(prepass::Estimator estimator, const Difference& d, d
     case Estimator::K1:
       return -x;
     case Estimator::K2:
-      return math::mul(math::mul(x, x), 0.5);
+      return math::mul(math::mul(x, x), math::constant<V>(0.5));
     case Estimator::K3:
-      return math::exp_parts(x).k3;
     case Estimator::ReverseK3:
-      return math::exp_parts(-x).k3;
-    case Estimator::RatioDeviation:
-      return math::abs(math::exp_parts(x).expm1);
+    case Estimator::RatioDeviation: {
+      const auto parts = math::exp_parts(estimator == Estimator::ReverseK3 ? V(-x) : x);
+      return estimator == Estimator::RatioDeviation ? V(math::abs(parts.expm1)) : parts.k3;
+    }
     case Estimator::ProbabilityGain:
-      return ratio_of(d.left) - ratio_of(d.right);
-    case Estimator::BinaryTotalVariation:
-      return math::abs(ratio_of(d.left) - ratio_of(d.right));
+    case Estimator::BinaryTotalVariation: {
+      const V gain = ratio_of(d.left) - ratio_of(d.right);
+      return estimator == Estimator::ProbabilityGain ? gain : V(math::abs(gain));
+    }
     case Estimator::BinaryKl:
-      return binary_kl(d.left, d.right, eps);
+      return binary_kl_of(d.left, d.right, eps);
     case Estimator::ReverseBinaryKl:
-      return binary_kl(d.right, d.left, eps);
+      return binary_kl_of(d.right, d.left, eps);
     case Estimator::SignedBinaryKl: {
-      const double kl = binary_kl(d.left, d.right, eps);
-      return x < 0 ? -kl : kl;
+      const V kl = binary_kl_of(d.left, d.right, eps);
+      return math::select(x < math::constant<V>(0.0), V(-kl), kl);
     }
   }
   return x;
