@@ -47,14 +47,55 @@ GDPO_DATA_INLINE constexpr auto enumerators(Estimator) {
 
 namespace detail {
 
-/// e^x: 0 below -700 and infinite above 700, so that no library decides its bits.
+// NaN passes through minima, maxima and comparisons of lanes as it should unless the compiler
+// assumes that there is none: then what follows looks for it by its bits.
+
+/// x clamped to the bounds; NaN stays NaN.
+template <class V>
+GDPO_INLINE V bound_or_nan(const Bounds& bounds, const V& x) {
+  const V inside = bound(bounds, x).value;
+  if constexpr (GDPO_FINITE_MATH) {
+    return math::select(math::is_nan(x), x, inside);
+  } else {
+    return inside;
+  }
+}
+/// x, and 0 for NaN and infinities.
+template <class V>
+GDPO_INLINE V finite_or_zero(const V& x) {
+  const V zero = math::constant<V>(0.0);
+  if constexpr (GDPO_FINITE_MATH) {
+    return math::select(math::not_finite(x), zero, x);
+  } else {
+    const V infinite = math::constant<V>(math::infinity);
+    return math::select(math::both(x > V(-infinite), x < infinite), x, zero);
+  }
+}
+/// 1 where lo <= x <= hi, else 0, also for NaN.
+template <class V>
+GDPO_INLINE V is_between(const V& x, double lo, double hi) {
+  const V zero = math::constant<V>(0.0), one = math::constant<V>(1.0),
+          least = math::constant<V>(lo), most = math::constant<V>(hi);
+  if constexpr (GDPO_FINITE_MATH) {
+    return math::select(math::either(math::either(x<least, x> most), math::is_nan(x)), zero, one);
+  } else {
+    return math::select(math::both(x >= least, x <= most), one, zero);
+  }
+}
+
+/// e^x: 0 below -700 and infinite above 700, so that no library decides its bits. NaN stays NaN.
 template <class V>
 GDPO_INLINE V ratio_of(const V& x) {
   const V limit = math::constant<V>(math::exp_limit<double>),
           minus_limit = math::constant<V>(-math::exp_limit<double>);
   const V ratio = math::exp_bounded(V((math::max)(V((math::min)(x, limit)), minus_limit)));
-  return math::select(x > limit, math::constant<V>(math::infinity),
-                      math::select(x < minus_limit, math::constant<V>(0.0), ratio));
+  const V result = math::select(x > limit, math::constant<V>(math::infinity),
+                                V(math::select(x < minus_limit, math::constant<V>(0.0), ratio)));
+  if constexpr (GDPO_FINITE_MATH) {
+    return math::select(math::is_nan(x), x, result);
+  } else {
+    return result;
+  }
 }
 
 /// log(a / b) of numbers above 0, with the same bits everywhere; infinite where b is 0.

@@ -177,17 +177,14 @@ struct Gate {
   template <class V>
   GDPO_INLINE V weight_of(const V& statistic_of_token, const detail::DifferenceOf<V>& d,
                           const V& a) const {
-    const V y = number_of(statistic_of_token), zero = math::constant<V>(0.0);
-    auto closed = math::either(y<math::constant<V>(min), y> math::constant<V>(max));
-    if (!math::is_inf(min) || !math::is_inf(max))
-      closed = math::either(closed, math::is_nan(statistic_of_token));
-    if (when == When::NegativeAdvantage) {
-      closed = math::both(closed, a < zero);
-    } else if (when == When::Outward) {
-      const V x = detail::bound(clamp, d.x).value;
-      closed = math::both(closed, math::either(math::is_nan(x), math::mul(a, x) > zero));
-    }
-    return math::select(closed, zero, math::constant<V>(1.0));
+    const V one = math::constant<V>(1.0);
+    if (math::is_inf(min) && math::is_inf(max)) return one;
+    const V open = detail::is_between(number_of(statistic_of_token), min, max);
+    if (when == When::Always) return open;
+    const V zero = math::constant<V>(0.0);
+    if (when == When::NegativeAdvantage) return math::select(a < zero, open, one);
+    const V x = detail::bound(clamp, d.x).value;
+    return math::select(math::either(math::is_nan(d.x), math::mul(a, x) > zero), open, one);
   }
   /// Whether all tokens of a segment, row or group have one weight (Reach::Level).
   bool is_shared() const {

@@ -119,20 +119,19 @@ struct Importance {
   /// The log ratio of a token in nats, before the statistic.
   template <class V>
   GDPO_INLINE V estimate_of(const detail::DifferenceOf<V>& d) const {
-    return math::select(math::is_nan(d.x), d.x, detail::bound(token_clamp, d.x).value);
+    return detail::is_off(token_clamp) ? d.x : detail::bound_or_nan(token_clamp, d.x);
   }
   /// The ratio of a token before the clip, from its statistic in nats; NaN for NaN.
   template <class V>
   GDPO_INLINE V number_of(const V& statistic_of_token) const {
-    return math::select(math::is_nan(statistic_of_token), statistic_of_token,
-                        detail::ratio_of(detail::bound(clamp, statistic_of_token).value));
+    return detail::ratio_of(detail::is_off(clamp)
+                                ? statistic_of_token
+                                : detail::bound_or_nan(clamp, statistic_of_token));
   }
   /// The weight of a token, from its statistic in nats.
   template <class V>
   GDPO_INLINE V weight_of(const V& statistic_of_token) const {
-    const V weight = detail::bound(clip, number_of(statistic_of_token)).value;
-    return math::select(math::either(math::is_nan(statistic_of_token), math::not_finite(weight)),
-                        math::constant<V>(0.0), weight);
+    return detail::finite_or_zero(detail::bound_or_nan(clip, number_of(statistic_of_token)));
   }
   /// Whether all tokens of a segment, row or group have one weight (Reach::Level).
   bool is_shared() const { return statistic != Statistic::Token; }

@@ -106,7 +106,7 @@ GDPO_INLINE void multiply(const S* from, S* to, index_t n, const Weights& weight
     using L = typename decltype(lanes)::type;
     const L zero = math::constant<L>(0.0), w = weights(lanes, t);
     if (!from) {
-      math::Lanes<L>::store(to + t, L(math::select(math::is_zero(w), zero, w)));
+      math::Lanes<L>::store(to + t, L(w + zero));  // no -0
       return;
     }
     const L a = math::Lanes<L>::load(from + t);
@@ -134,17 +134,24 @@ void add_level_logs(const TokenRow<S>& row, bool shared, const S* weights, S* lo
 /// Notes the valid tokens of a row whose rollout_logp is not finite.
 template <class V, class S>
 void find_non_finite(const TokenRow<S>& row, NonFinite& found) {
-  bool any = false;
+  mask_t<V> in_lanes = math::not_finite(math::constant<V>(0.0));  // nowhere
+  bool in_rest = false;
   for_each_lanes<V>(row.length, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
     using L = typename decltype(lanes)::type;
     const auto is = math::both(valid_lanes<L>(row, t),
                                math::not_finite(L(math::Lanes<L>::load(row.rollout_logp + t))));
-    if constexpr (math::Lanes<L>::width > 1) {
-      any = any || math::any(is);
+    if constexpr (std::is_same_v<L, V>) {
+      in_lanes = math::either(in_lanes, is);
     } else {
-      any = any || is;
+      in_rest = in_rest || is;
     }
   });
+  bool any = in_rest;
+  if constexpr (math::Lanes<V>::width > 1) {
+    any = any || math::any(in_lanes);
+  } else {
+    any = any || in_lanes;
+  }
   for (index_t t = 0; any && t < row.length; ++t) {
     if (row.valid(t) && math::not_finite(row.rollout_logp[t])) note(found, row.row, t);
   }
