@@ -1,7 +1,7 @@
 #pragma once
 // Estimator: how far two policies are apart at one token.
 #include <gdpo/lanes/exp_parts.hpp>
-#include <gdpo/math/log1p.hpp>
+#include <gdpo/prepass/engine/log_lanes.hpp>
 #include <gdpo/prepass/pair.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -99,36 +99,26 @@ GDPO_INLINE V ratio_of(const V& x) {
 }
 
 /// log(a / b) of numbers above 0, with the same bits everywhere; infinite where b is 0.
-GDPO_INLINE double log_of_quotient(double a, double b) {
-  if (math::is_zero(b)) return math::infinity;
-  return a < b ? -math::log1p((b - a) / a) : math::log1p((a - b) / b);
+template <class V>
+GDPO_INLINE V log_of_quotient(const V& a, const V& b) {
+  const auto less = a < b;
+  const V low = math::select(less, a, b), high = math::select(less, b, a);
+  const V log = log1p_of(V((high - low) / low));
+  return math::select(math::is_zero(b), math::constant<V>(math::infinity),
+                      V(math::select(less, V(-log), log)));
 }
 
 /// KL(b || a) of the two outcomes "this token" and "any other", from the log-probs of the token
 /// under a and b, in nats; those above 0 count as 0. Where q is 1 the second part is 0, and where
 /// only p is 1 it is infinite. `eps` is added to both probabilities of the others in the logarithm.
-GDPO_INLINE double binary_kl(double a, double b, double eps) {
-  a = (math::min)(a, 0.0), b = (math::min)(b, 0.0);
-  const double p_other = -math::exp_parts(a).expm1, q_other = -math::exp_parts(b).expm1;
-  const double q = ratio_of(b);
-  const double first = math::is_zero(q) ? 0.0 : math::mul(q, b - a);
-  const double second = math::is_zero(q_other)
-                            ? 0.0
-                            : math::mul(q_other, log_of_quotient(q_other + eps, p_other + eps));
-  return first + second;
-}
-
-/// The same of the tokens in the lanes of V. It is rare, and log1p has no lanes: one by one.
 template <class V>
-GDPO_INLINE V binary_kl_of(const V& a, const V& b, double eps) {
-  if constexpr (math::Lanes<V>::width == 1) {
-    return binary_kl(a, b, eps);
-  } else {
-    double left[math::Lanes<V>::width], right[math::Lanes<V>::width];
-    a.store(left), b.store(right);
-    for (int j = 0; j < math::Lanes<V>::width; ++j) left[j] = binary_kl(left[j], right[j], eps);
-    return V::load(left);
-  }
+GDPO_INLINE V binary_kl(const V& logp, const V& logq, double eps) {
+  const V zero = math::constant<V>(0.0), a = (math::min)(logp, zero), b = (math::min)(logq, zero);
+  const V p_other = -math::exp_parts(a).expm1, q_other = -math::exp_parts(b).expm1;
+  const V q = ratio_of(b), added = math::constant<V>(eps);
+  const V first = math::select(math::is_zero(q), zero, math::mul(q, V(b - a)));
+  const V second = math::mul(q_other, log_of_quotient(V(q_other + added), V(p_other + added)));
+  return first + V(math::select(math::is_zero(q_other), zero, second));
 }
 
 /// The estimate of a token, whose x has been clamped; of Ratio it is x itself.
@@ -155,11 +145,11 @@ GDPO_INLINE V estimate(prepass::Estimator estimator, const DifferenceOf<V>& d, c
       return estimator == Estimator::ProbabilityGain ? gain : V(math::abs(gain));
     }
     case Estimator::BinaryKl:
-      return binary_kl_of(d.left, d.right, eps);
     case Estimator::ReverseBinaryKl:
-      return binary_kl_of(d.right, d.left, eps);
     case Estimator::SignedBinaryKl: {
-      const V kl = binary_kl_of(d.left, d.right, eps);
+      const bool reverse = estimator == Estimator::ReverseBinaryKl;
+      const V kl = binary_kl(reverse ? d.right : d.left, reverse ? d.left : d.right, eps);
+      if (estimator != Estimator::SignedBinaryKl) return kl;
       return math::select(x < math::constant<V>(0.0), V(-kl), kl);
     }
   }

@@ -14,7 +14,7 @@ inline Bounds bounds_of(const prepass::Gate& gate) { return {gate.min, gate.max}
 inline Bounds bounds_of(const prepass::Importance& weight) { return weight.clip; }
 inline Bounds bounds_of(const prepass::FutureKl& pass) {
   const auto log = [](double x) {
-    return math::is_inf(x) && x > 0 ? x : x > 0 ? log_of_quotient(x, 1) : -math::infinity;
+    return math::is_inf(x) && x > 0 ? x : x > 0 ? log_of_quotient(x, 1.0) : -math::infinity;
   };
   return {log(pass.clip.lo), log(pass.clip.hi)};
 }
@@ -30,25 +30,6 @@ template <class Weight>
 bool judges_empty_rows(const Weight&) {
   return false;
 }
-
-/// Counts lanes of V and scalars where something is true.
-template <class V>
-class LaneCount {
- public:
-  template <class Mask>
-  GDPO_INLINE void add(const Mask& mask) {
-    if constexpr (std::is_same_v<Mask, bool>) {
-      rest_ += mask;
-    } else {
-      lanes_.add(mask);
-    }
-  }
-  GDPO_INLINE index_t total() const { return rest_ + lanes_.total(); }
-
- private:
-  typename math::Lanes<V>::Count lanes_;
-  index_t rest_ = 0;
-};
 
 /// Adds a row to a report; w holds the statistics of its tokens, and then their numbers.
 template <class V, class S, class Pass>

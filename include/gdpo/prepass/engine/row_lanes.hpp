@@ -24,6 +24,25 @@ GDPO_INLINE void for_each_lanes(index_t length, const F& f) {
   }
 }
 
+/// Counts lanes of V and scalars where something is true.
+template <class V>
+class LaneCount {
+ public:
+  template <class Mask>
+  GDPO_INLINE void add(const Mask& mask) {
+    if constexpr (std::is_same_v<Mask, bool>) {
+      rest_ += mask;
+    } else {
+      lanes_.add(mask);
+    }
+  }
+  GDPO_INLINE index_t total() const { return rest_ + lanes_.total(); }
+
+ private:
+  typename math::Lanes<V>::Count lanes_;
+  index_t rest_ = 0;
+};
+
 /// Which tokens from t on are valid.
 template <class V, class S>
 GDPO_INLINE mask_t<V> valid_lanes(const TokenRow<S>& row, index_t t) {
