@@ -41,7 +41,11 @@ class BatchReturns {
     for (index_t w = 0; w < workers; ++w) {
       ReturnScratch<S>& scratch = workspace.workers[static_cast<std::size_t>(w)];
       rows_.reserve(scratch, at_once);
-      if (in_lanes) scratch.tile.resize(static_cast<std::size_t>(ReturnTile::size));
+      if (in_lanes) {
+        constexpr auto tile = static_cast<std::size_t>(tile_tokens * rows_at_once);
+        scratch.lines.resize(4 * tile), scratch.penalized.resize(tile);
+        scratch.marks.resize(tile + tile_tokens, 1);
+      }
     }
     const auto for_each_range = [&](const auto& f) {  // f(first row, end, scratch)
       if (workers == 1) return f(index_t{0}, rows, workspace.workers[0]);
