@@ -18,6 +18,7 @@ class ReturnsWorkspace {
   template <class Exec, class T, class Estimator>
   friend class detail::BatchReturns;
   std::vector<detail::ReturnScratch<S>> workers;
+  detail::MomentsMemory moments;
 };
 
 namespace detail {
@@ -47,12 +48,16 @@ class BatchReturns {
         scratch.marks.resize(tile + tile_tokens, 1);
       }
     }
+    const auto for_each = [&](index_t n, const auto& f) {  // f(k, scratch) for k below n
+      for_each_unit(exec, (std::min)(workers, n), n, [&](index_t worker, index_t k) {
+        f(k, workspace.workers[static_cast<std::size_t>(worker)]);
+      });
+    };
     const auto for_each_range = [&](const auto& f) {  // f(first row, end, scratch)
       if (workers == 1) return f(index_t{0}, rows, workspace.workers[0]);
-      for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
+      for_each(units, [&](index_t unit, ReturnScratch<S>& scratch) {
         const index_t first = unit * rows_a_unit(rows);
-        f(first, (std::min)(first + rows_a_unit(rows), rows),
-          workspace.workers[static_cast<std::size_t>(worker)]);
+        f(first, (std::min)(first + rows_a_unit(rows), rows), scratch);
       });
     };
     for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
@@ -60,8 +65,9 @@ class BatchReturns {
     });
     const auto& renorm = rows_.estimator().renorm;
     if (renorm.over != RenormOver::None) {
-      const Affine affine =
-          renorm(RenormArgs{advantage_moments(rows_, workspace.workers[0]), false});
+      const Moments moments =
+          advantage_moments(rows_, workspace.workers[0], workspace.moments, for_each);
+      const Affine affine = renorm(RenormArgs{moments, false});
       for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
         for (index_t i = first; i < last; ++i) apply_to_row(rows_, i, affine, scratch);
       });
