@@ -297,12 +297,11 @@ class ReturnLanes {
   static constexpr index_t W = L::width;
 
  public:
-  ReturnLanes(const Rows& rows, index_t first, index_t last, ReturnScratch<S>& scratch)
-      : rows_(rows),
-        count_(static_cast<int>(last - first)),
-        steps_(rows.estimator().returns.steps),
-        lines_(scratch) {
-    for (index_t i = first; i < last; ++i) take(static_cast<int>(i - first), i, scratch);
+  /// The `count` rows whose numbers stand at `numbers`, or, where that is null, from `first` on.
+  ReturnLanes(const Rows& rows, const index_t* numbers, index_t first, int count,
+              ReturnScratch<S>& scratch)
+      : rows_(rows), count_(count), steps_(rows.estimator().returns.steps), lines_(scratch) {
+    for (int p = 0; p < count; ++p) take(p, numbers ? numbers[p] : first + p, scratch);
   }
 
   void scan() {
@@ -355,13 +354,13 @@ class ReturnLanes {
     unsigned char* mask_;
   };
 
-  /// Whether a fourth of the places of the tiles hold steps. Lanes also walk over padding, which
-  /// one row after the other passes at little cost; both ways give the same bits.
+  /// Whether half of the places of the tiles hold steps. Lanes also walk over padding, which one row
+  /// after the other passes at little cost; both ways give the same bits.
   bool fills_lanes() const {
     index_t steps = 0;
     for (int p = 0; p < count_; ++p)
       steps += all_are_steps() ? row_[p].span.length : row_[p].tokens;
-    return 4 * steps >= rows_at_once * longest_;
+    return 2 * steps >= rows_at_once * longest_;
   }
   bool all_are_steps() const { return is_step(steps_, false); }
 
@@ -381,7 +380,7 @@ class ReturnLanes {
   index_t before_line() const {
     constexpr std::uintptr_t line = 64;
     const auto over = reinterpret_cast<std::uintptr_t>(out_[0].data) % line;
-    if (longest_ < 4 * block_tokens || over % sizeof(S) > 0) return 0;
+    if (longest_ < 16 * block_tokens || over % sizeof(S) > 0) return 0;
     return static_cast<index_t>((line - over) % line / sizeof(S));
   }
   /// How many of `left` tokens a row has.
