@@ -91,9 +91,10 @@ class BatchReturns {
   }
   void scan(const index_t* order, index_t first, index_t last, ReturnScratch<S>& scratch) const {
     if constexpr (in_lanes) {
+      ReturnLanes<S, Estimator> lanes(rows_, scratch);
       for (index_t i = first; i < last; i += at_once) {
         const auto count = static_cast<int>((std::min)(at_once, last - i));
-        ReturnLanes<S, Estimator>(rows_, order ? order + i : nullptr, i, count, scratch).scan();
+        lanes.scan(order ? order + i : nullptr, i, count);
       }
     } else {
       for (index_t i = first; i < last; ++i) rows_.scan(i, scratch);

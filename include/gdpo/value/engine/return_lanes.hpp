@@ -287,7 +287,7 @@ GDPO_NOINLINE void scan_tile(const Returns& policy, Steps steps, RowLanes& rows,
   carried.returns.store(rows.returns);
 }
 
-/// Scans up to eight rows at once.
+/// Scans up to eight rows at once, again and again.
 template <class S, class Estimator>
 class ReturnLanes {
   using Rows = ReturnRows<S, Estimator>;
@@ -297,14 +297,20 @@ class ReturnLanes {
   static constexpr index_t W = L::width;
 
  public:
-  /// The `count` rows whose numbers stand at `numbers`, or, where that is null, from `first` on.
-  ReturnLanes(const Rows& rows, const index_t* numbers, index_t first, int count,
-              ReturnScratch<S>& scratch)
-      : rows_(rows), count_(count), steps_(rows.estimator().returns.steps), lines_(scratch) {
-    for (int p = 0; p < count; ++p) take(p, numbers ? numbers[p] : first + p, scratch);
+  ReturnLanes(const Rows& rows, ReturnScratch<S>& scratch)
+      : rows_(rows), scratch_(scratch), steps_(rows.estimator().returns.steps), copies_(scratch) {}
+
+  /// Scans the `count` rows whose numbers stand at `numbers`, or, where that is null, those from
+  /// `first` on.
+  void scan(const index_t* numbers, index_t first, int count) {
+    count_ = count, longest_ = 0;
+    for (int p = 0; p < count; ++p) take(p, numbers ? numbers[p] : first + p);
+    for (int p = count; p < rows_at_once; ++p) row_[p] = {}, out_[p] = returns_[p] = {};
+    scan_rows();
   }
 
-  void scan() {
+ private:
+  void scan_rows() {
     if (longest_ == 0) return;
     if (!fills_lanes()) {
       for (int p = 0; p < count_; ++p) rows_.scan(row_[p]);
@@ -333,7 +339,6 @@ class ReturnLanes {
     }
   }
 
- private:
   /// Lines of a tile in memory of the workspace, for rows that do not have all of its tokens, and
   /// for what is computed.
   class Lines {
@@ -364,8 +369,8 @@ class ReturnLanes {
   }
   bool all_are_steps() const { return is_step(steps_, false); }
 
-  void take(int place, index_t i, ReturnScratch<S>& scratch) {
-    ReturnRow<S>& row = row_[place] = rows_.read(i, place, scratch);
+  void take(int place, index_t i) {
+    ReturnRow<S>& row = row_[place] = rows_.read(i, place, scratch_);
     out_[place] = rows_.advantages(row.span), returns_[place] = rows_.returns(row.span);
     longest_ = (std::max)(longest_, row.span.length);
     const Carried<double> last = behind_the_end<Returns>(row.bootstrap);
@@ -399,26 +404,27 @@ class ReturnLanes {
     const index_t rewarded = row.tokens > 0 ? row.rewarded - first : -1;
     lanes_.rewarded[p] = static_cast<double>(rewarded);
     lines.ends = lines.ends || (rewarded >= 0 && rewarded < left);
-    const index_t valid = count_mask(row.mask ? row.mask + first : nullptr, n);
+    const bool full = row.tokens == row.span.length;
+    const index_t valid = full ? n : count_mask(row.mask + first, n);
     lines.masked = lines.masked || valid < tokens;
     if (rows_.reads().penalized) {
-      lines.penalized[p] = penalize(row, first, n, tokens, lines_.penalized(p));
+      lines.penalized[p] = penalize(row, first, n, tokens, copies_.penalized(p));
     } else if (rows_.batch().rewards) {
       lines.rewards[p] =
-          in_place ? row.rewards + first : copy(row.rewards, first, n, tokens, lines_.array(0, p));
+          in_place ? row.rewards + first : copy(row.rewards, first, n, tokens, copies_.array(0, p));
     }
     if constexpr (Returns::reads_values) {
       lines.values[p] =
-          in_place ? row.values + first : copy(row.values, first, n, tokens, lines_.array(1, p));
+          in_place ? row.values + first : copy(row.values, first, n, tokens, copies_.array(1, p));
     }
     if (in_place) {
-      lines.mask[p] = row.mask ? row.mask + first : lines_.ones();
+      lines.mask[p] = row.mask ? row.mask + first : copies_.ones();
       lines.advantages[p] = out_[p].data + first;
       lines.returns[p] = returns_[p] ? returns_[p].data + first : nullptr;
     } else {
-      lines.mask[p] = row.mask ? copy(row.mask, first, n, tokens, lines_.mask(p))
-                               : copy(lines_.ones(), 0, n, tokens, lines_.mask(p));
-      lines.advantages[p] = lines_.array(2, p), lines.returns[p] = lines_.array(3, p);
+      lines.mask[p] = row.mask ? copy(row.mask, first, n, tokens, copies_.mask(p))
+                               : copy(copies_.ones(), 0, n, tokens, copies_.mask(p));
+      lines.advantages[p] = copies_.array(2, p), lines.returns[p] = copies_.array(3, p);
     }
     return !in_place;
   }
@@ -453,13 +459,14 @@ class ReturnLanes {
   }
 
   const Rows& rows_;
-  int count_;  ///< Rows at hand, at most rows_at_once.
+  ReturnScratch<S>& scratch_;
+  int count_ = 0;  ///< Rows at hand, at most rows_at_once.
   Steps steps_;
   index_t longest_ = 0;
   ReturnRow<S> row_[rows_at_once];
   View<S, 1> out_[rows_at_once], returns_[rows_at_once];
   RowLanes lanes_;
-  Lines lines_;
+  Lines copies_;
 };
 
 }  // namespace detail
