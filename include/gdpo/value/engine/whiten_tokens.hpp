@@ -1,34 +1,13 @@
 #pragma once
 // The renormalization of the advantages of tokens, in the layout of a batch of tokens.
-#include <cstring>
 #include <gdpo/advantage/renorm.hpp>
 #include <gdpo/core/exec.hpp>
 #include <gdpo/lanes/lanes.hpp>
 #include <gdpo/value/engine/return_rows.hpp>
+#include <gdpo/value/engine/valid_runs.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-
-/// The first place from t on, below `length`, whose byte is not 0; or `length`.
-inline index_t next_valid(const unsigned char* mask, index_t t, index_t length) {
-  for (std::uint64_t bytes; t + 8 <= length; t += 8) {
-    std::memcpy(&bytes, mask + t, sizeof bytes);
-    if (bytes != 0) break;
-  }
-  while (t < length && mask[t] == 0) ++t;
-  return t;
-}
-/// Calls f(begin, end) for each run of valid tokens of a row from t on, until it returns false.
-template <class F>
-void for_each_run(const unsigned char* mask, index_t t, index_t length, const F& f) {
-  if (!mask && t < length) return static_cast<void>(f(t, length));
-  while (mask && (t = next_valid(mask, t, length)) < length) {
-    const void* const zero = std::memchr(mask + t, 0, static_cast<std::size_t>(length - t));
-    const index_t end = zero ? static_cast<const unsigned char*>(zero) - mask : length;
-    if (!f(t, end)) return;
-    t = end;
-  }
-}
 
 /// Reads the advantages at the valid tokens of all rows as one sequence.
 template <class S, class Estimator>
