@@ -45,6 +45,36 @@ GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) {
   return std::sqrt(variance(m, ddof));
 }
 
+namespace detail {
+/// Adds the members of b to a (merge below).
+GDPO_INLINE void merge_into(Moments& a, const Moments& b) {
+  if (b.n == 0) return;
+  if (a.n == 0) {
+    a = b;
+    return;
+  }
+  const double a_weight = a.weight;
+  a.n += b.n;
+  a.weight = a_weight + b.weight;
+  a.min = (math::min)(a.min, b.min);
+  a.max = (math::max)(a.max, b.max);
+  if (math::is_nan(a.mean) || math::is_nan(b.mean)) {
+    a.mean = a.mean_low = a.m2 = a.min = a.max = math::nan();
+    return;
+  }
+  if (degenerate(a)) {
+    a.mean = a.min, a.mean_low = a.m2 = 0;
+    return;
+  }
+  const double delta = (b.mean - a.mean) + (b.mean_low - a.mean_low);
+  const double share = a.weight > 0 ? b.weight / a.weight : 0.0;
+  const double low = a.mean_low + math::mul(delta, share), mean = a.mean + low;
+  a.mean_low = math::opaque(low - math::opaque(mean - a.mean));
+  a.mean = mean;
+  a.m2 = (a.m2 + b.m2) + math::mul(math::mul(delta, delta), math::mul(a_weight, share));
+}
+}  // namespace detail
+
 /// The moments of the union of two sets (Chan, Golub, LeVeque 1979, with the mean in two
 /// doubles).
 ///
@@ -56,27 +86,8 @@ GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) {
 /// weight, min, max and `degenerate` are exact. The last bits depend on the order of the merges:
 /// merge ranks in rank order, so that every rank gets the same numbers.
 GDPO_DEVICE GDPO_NOINLINE inline Moments merge(const Moments& a, const Moments& b) {
-  if (a.n == 0) return b;
-  if (b.n == 0) return a;
-  Moments r;
-  r.n = a.n + b.n;
-  r.weight = a.weight + b.weight;
-  r.min = (math::min)(a.min, b.min);
-  r.max = (math::max)(a.max, b.max);
-  if (math::is_nan(a.mean) || math::is_nan(b.mean)) {
-    r.mean = r.mean_low = r.m2 = r.min = r.max = math::nan();
-    return r;
-  }
-  if (degenerate(r)) {
-    r.mean = r.min;
-    return r;
-  }
-  const double delta = (b.mean - a.mean) + (b.mean_low - a.mean_low);
-  const double share = r.weight > 0 ? b.weight / r.weight : 0.0;
-  const double low = a.mean_low + math::mul(delta, share);
-  r.mean = a.mean + low;
-  r.mean_low = math::opaque(low - math::opaque(r.mean - a.mean));
-  r.m2 = (a.m2 + b.m2) + math::mul(math::mul(delta, delta), math::mul(a.weight, share));
+  Moments r = a;
+  detail::merge_into(r, b);
   return r;
 }
 

@@ -95,12 +95,9 @@ class RowDriver {
 
   /// Reads row i. `bad_weights` counts a weight that is not finite.
   WeighedRow<S> read(index_t i, RowMemory<S>& memory, NonFinite& bad_weights) const {
-    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, memory.rows);
-    const index_t tokens = row.count();
-    double weight = tokens > 0 ? aggregate_(args_of(i, tokens)) : 0.0;
-    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
-    if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
-    return {row, tokens, weight};
+    WeighedRow<S> weighed;
+    read(layout_(i), memory, bad_weights, weighed);
+    return weighed;
   }
   /// Makes room for the longest row. `needs_scratch`: that of the loss (run()).
   void reserve(RowMemory<S>& memory, bool needs_scratch = true) const {
@@ -166,6 +163,16 @@ class RowDriver {
   }
 
  private:
+  /// Reads the row at `span` into `weighed`.
+  void read(const RowSpan& span, RowMemory<S>& memory, NonFinite& bad_weights,
+            WeighedRow<S>& weighed) const {
+    read_row(batch_, span, reads_, memory.rows, weighed.row);
+    const index_t i = span.row, tokens = weighed.row.count();
+    double weight = tokens > 0 ? aggregate_(args_of(i, tokens)) : 0.0;
+    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
+    if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
+    weighed.tokens = tokens, weighed.weight = weight;
+  }
   /// What an aggregate is given of row i.
   AggregateArgs args_of(index_t i, index_t tokens) const {
     const double of_group = batch_.group_tokens ? batch_.group_tokens(i) : 0.0;
@@ -174,14 +181,16 @@ class RowDriver {
 
   template <class Row>
   void run_unit(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
+    RowSpan span{}, next = layout_(first);
+    WeighedRow<S> weighed;
     for (index_t i = first; i < last; ++i) {
-      const RowSpan span = layout_(i);
-      WeighedRow<S> weighed = read(i, memory, row.bad_weights());
+      span = next;
+      read(span, memory, row.bad_weights(), weighed);
       if constexpr (weighs_rows_v<Row>) {
         row.weigh(weighed, args_of(i, weighed.tokens),
                   batch_.row_weights ? batch_.row_weights(i) : 1.0);
       }
-      if (i + 1 < last) prefetch_mask(layout_(i + 1));
+      if (i + 1 < last) next = layout_(i + 1), prefetch_mask(next);
       const View<S, 1> out = gradient_ ? gradient_.row(i, span.begin, span.length) : View<S, 1>{};
       const bool in_place = out && gradient_.contiguous();
       S* const gradient = in_place                    ? out.data

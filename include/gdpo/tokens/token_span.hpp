@@ -1,7 +1,7 @@
 #pragma once
 // How a row passes through the lanes: the arrays that a loop reads and writes, how it prefetches
 // them, and what happens to the last tokens, which do not fill all lanes.
-#include <gdpo/lanes/lanes.hpp>
+#include <gdpo/lanes/few.hpp>
 #include <gdpo/tokens/token_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -31,7 +31,7 @@ GDPO_HOST_INLINE void prefetch(const void* p) {
 /// The arrays of a row that loops read, and those that they write.
 template <class S>
 struct TokenSpan {
-  TokenRow<S> row;
+  const TokenRow<S>& row;
   S* gradient = nullptr;      ///< Null in a pass that writes no gradient.
   double* scratch = nullptr;  ///< Own derivatives for level::Sequence; null at other levels.
   S* ratio = nullptr;         ///< The buffer of ratios; ratio[0] belongs to token `origin`.
@@ -58,36 +58,36 @@ class PaddedSpan {
  public:
   GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end)
       : from_(from), begin_(begin), n_(end - begin) {
-    span.row = from.row;
+    row_.row = from.row.row, row_.length = math::logical_lanes, row_.mask = mask_;
+    row_.segments = nullptr, row_.advantage = from.row.advantage;
     for (int a = 0; a < token_arrays; ++a) {
-      const S*& values = span.row.*arrays_of_row<S>[a];
-      if (!values) continue;
-      fill(values_[a], values + begin);
-      values = values_[a];
+      const S* const values = from.row.*arrays_of_row<S>[a];
+      if (values) math::copy_padded(values_[a], values + begin, n_);
+      row_.*arrays_of_row<S>[a] = values ? values_[a] : nullptr;
     }
-    for (int j = 0; j < math::logical_lanes; ++j) mask_[j] = j < n_ && from.row.valid(begin + j);
-    if (from.scratch) fill(scratch_, from.scratch + begin);
-    span.row.mask = mask_;
+    static constexpr unsigned char ones[math::logical_lanes] = {1, 1, 1, 1, 1, 1, 1, 1,
+                                                                1, 1, 1, 1, 1, 1, 1, 1};
+    math::copy_padded(mask_, from.row.mask ? from.row.mask + begin : ones, n_);
+    if (from.scratch) math::copy_padded(scratch_, from.scratch + begin, n_);
     span.gradient = gradient_;
     span.scratch = from.scratch ? scratch_ : nullptr;
     span.ratio = ratio_;
   }
   /// Copies what a loop wrote for the real tokens into the original span.
   GDPO_NOINLINE void copy_back() const {
-    for (index_t j = 0; from_.gradient && j < n_; ++j) from_.gradient[begin_ + j] = gradient_[j];
-    for (index_t j = 0; from_.scratch && j < n_; ++j) from_.scratch[begin_ + j] = scratch_[j];
+    if (from_.gradient) math::copy_few(from_.gradient + begin_, gradient_, n_);
+    if (from_.scratch) math::copy_few(from_.scratch + begin_, scratch_, n_);
   }
-  TokenSpan<S> span{};
+
+ private:
+  TokenRow<S> row_;
+
+ public:
+  TokenSpan<S> span{row_};
 
  private:
   const TokenSpan<S>& from_;
   index_t begin_, n_;
-  template <class X>
-  void fill(X* to, const X* from) const {
-    for (int j = 0; j < math::logical_lanes; ++j) to[j] = X(0);
-    for (index_t j = 0; j < n_; ++j) to[j] = from[j];
-  }
-
   S values_[token_arrays][math::logical_lanes], gradient_[math::logical_lanes],
       ratio_[math::logical_lanes];
   double scratch_[math::logical_lanes];

@@ -107,7 +107,7 @@ class TokenView {
   bool in_place() const { return direct_ && shape_.step() == 1; }
   /// `n` tokens of row `row` of a padded array, or from token `begin` of a packed one. If they have
   /// to be converted, they are written to `scratch`, which holds at least n.
-  GDPO_NOINLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
+  const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
     const index_t stride = shape_.step(), first = shape_.first(row, begin);
     if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
     convert_(data_, first, stride, n, scratch);

@@ -1,6 +1,7 @@
 #pragma once
 // The policy loss of one row on the host: the loops over its tokens, and what it adds to the tally.
 #include <gdpo/core/exec.hpp>
+#include <gdpo/lanes/segment_sums.hpp>
 #include <gdpo/loss/engine/entropy_rows.hpp>
 #include <gdpo/loss/shared/checked_loss.hpp>
 #include <gdpo/loss/shared/positive_logp.hpp>
@@ -138,7 +139,7 @@ class RowLoss {
     // Tally::add() below loads the sums of this row as vectors. They were stored one by one, and a
     // vector load has to wait until such stores have reached the cache. The work in between gives
     // them time.
-    tally_.advantage = merge(tally_.advantage, advantages_of(row, tokens, memory.tokens));
+    merge_into(tally_.advantage, advantages_of(row, tokens, memory.tokens));
     const index_t completion =
         batch_.completion_mask ? count_row(batch_.completion_mask, span, memory.rows.mask.data())
                                : tokens;
@@ -294,11 +295,9 @@ class RowLoss {
             terms<Shape>(s, first, last, of_segment, weight, sums);
           });
     });
-    const auto block_totals = totals(kls_, span.row, sums);
-    block_totals.add_to(row_sums);
-    shared += block_totals.sum[Terms::shared];
     const bool all_finite =
-        !block_totals.needs_scan() && !math::not_finite(static_cast<C>(span.row.advantage)) &&
+        add_totals(span.row, sums, row_sums, shared) &&
+        !math::not_finite(static_cast<C>(span.row.advantage)) &&
         !(Level::of_segment && (math::is_nan(of_segment.log_ratio) || of_segment.bad_weights));
     if (!all_finite) scan_non_finite(span, begin, end, of_segment, row_sums, shared);
   }
@@ -391,37 +390,57 @@ class RowLoss {
     ranges_.template take<metric::Terms>(ranges);
   }
 
-  /// Adds the lanes of one sum of a block. It is not inlined, because there are many sums.
+  /// Adds the lanes of one sum of a block. It is for the sums that few losses have.
   GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], int q) {
     return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].sum[q]; });
   }
-  GDPO_NOINLINE static double total_count(const Sums (&sums)[registers], int k) {
-    double total = 0;
-    for (const Sums& s : sums) total += static_cast<double>(s.count[k].total());
-    return total;
-  }
   template <int q>
   static constexpr bool of_entropies = metric::list[q].where == metric::WithEntropies;
-  /// Adds the lanes of every sum of a block.
-  static typename Terms::Totals totals(const Kls& kls, const TokenRow<S>& row,
-                                       const Sums (&sums)[registers]) {
-    typename Terms::Totals t;
-    const auto add_sum = [&](auto q) {
-      if constexpr (Terms::template adds_v<General, q>)
-        if (!of_entropies<q> || row.entropies) t.sum[q] = total_of(sums, q);
+  /// Adds the lanes of every sum of a block to the row. Returns false if some input may not be
+  /// finite, so that scan_non_finite() has to look at each token.
+  ///
+  /// Eight sums are added at a time, because each alone would end in additions of single numbers.
+  bool add_totals(const TokenRow<S>& row, const Sums (&sums)[registers], RowSums& row_sums,
+                  double& shared) const {
+    constexpr int sets = quantities / 8;
+    double folded[sets][8][8] = {};
+    const auto fold = [&](int place, const auto& lanes_of) GDPO_INLINE_LAMBDA {
+      C lanes[math::logical_lanes];
+      for (int k = 0; k < registers; ++k) L::store(lanes + k * L::width, lanes_of(sums[k]));
+      (math::Pack<8>::load(lanes) + math::Pack<8>::load(lanes + 8))
+          .store(folded[place / 8][place % 8]);
     };
-    const auto add_count = [&](auto k) {
+    const auto add_sum = [&](auto q) GDPO_INLINE_LAMBDA {
+      if constexpr (Terms::template adds_v<General, q>) {
+        if (!of_entropies<q> || row.entropies)
+          fold(q, [q](const Sums& s) GDPO_INLINE_LAMBDA { return s.sum[q]; });
+      }
+    };
+    const auto add_count = [&](auto k) GDPO_INLINE_LAMBDA {
       if constexpr (Terms::template adds_v<General, measured + k>)
-        t.count[k] = total_count(sums, k);
+        fold(measured + k, [k](const Sums& s) GDPO_INLINE_LAMBDA { return s.count[k].lanes(); });
     };
-    with_places<token_sums>([&](auto... q) { (add_sum(q), ...); });
-    with_places<token_counts>([&](auto... k) { (add_count(k), ...); });
-    t.sum[Terms::inputs] = total_of(sums, Terms::inputs);
-    if (several_kl || (has_kl && row.kl_weights) || any_weighed(kls))
-      t.sum[Terms::kl_loss] = total_of(sums, Terms::kl_loss);
-    if constexpr (shares) t.sum[Terms::shared] = total_of(sums, Terms::shared);
-    if (row.advantages) t.count[Terms::advantages] = total_count(sums, Terms::advantages);
-    return t;
+    with_places<token_sums>([&](auto... q) GDPO_INLINE_LAMBDA { (add_sum(q), ...); });
+    with_places<token_counts>([&](auto... k) GDPO_INLINE_LAMBDA { (add_count(k), ...); });
+    double totals[quantities];
+    for (int set = 0; set < sets; ++set) {
+      double *const eight = totals + set * 8, *const of_row = row_sums.sum + set * 8;
+      eight_tree_sums(folded[set], eight);
+      (math::Pack<8>::load(of_row) + math::Pack<8>::load(eight)).store(of_row);
+    }
+    double kl_loss = 0;
+    if (several_kl || (has_kl && row.kl_weights) || any_weighed(kls_))
+      row_sums.kl_loss += kl_loss = total_of(sums, Terms::kl_loss);
+    if constexpr (shares) shared += total_of(sums, Terms::shared);
+    bool finite = Terms::is_finite(totals[of_metric<&LossMetrics::approx_kl_k1>],
+                                   totals[of_metric<&LossMetrics::kl>], kl_loss);
+    for (const Sums& s : sums) {
+      finite = finite && !math::any(math::not_finite(s.sum[Terms::inputs]));
+      if (row.advantages)
+        row_sums.advantage =
+            row_sums.advantage || math::any(s.count[Terms::advantages].lanes() > V{});
+    }
+    return finite;
   }
 
   /// Pass 3: for every token of a segment, adds `each`, the derivative that they share, to the
