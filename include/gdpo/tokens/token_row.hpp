@@ -105,42 +105,45 @@ Normalizer count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
   return n;
 }
 
-/// Room for the arrays of one row that are converted because they are not contiguous or have
-/// another type.
+/// Room for the arrays of rows that are converted because they are not contiguous or have another
+/// type: for one row, or for several short ones, one behind the other.
 template <class S>
 struct RowScratch {
   std::vector<S> values;
-  std::vector<unsigned char> mask;
+  std::vector<unsigned char> mask, completion_mask;
   std::vector<std::int64_t> segments;
 
-  void reserve(index_t longest) {
-    const auto n = static_cast<std::size_t>(longest);
+  /// `tokens`: those of the longest row, or of the rows that are read together.
+  void reserve(index_t tokens) {
+    const auto n = static_cast<std::size_t>(tokens);
     if (mask.size() >= n) return;
     values.resize(token_arrays * n);
     mask.resize(n);
+    completion_mask.resize(n);
     segments.resize(n);
   }
 };
 
-/// Puts the arrays of the row at `span` into r, converted into `scratch` where they cannot be read
-/// in place. r is filled where it stands: a copy of numbers that were just stored one by one would
-/// have to wait until they have reached the cache.
+/// Puts the arrays of the row at `span` into r, converted where they cannot be read in place: into
+/// `scratch`, behind the `used` tokens of other rows. r is filled where it stands: a copy of numbers
+/// that were just stored one by one would have to wait until they have reached the cache.
 template <class S>
 void read_row(const TokenBatch<S>& b, const RowSpan& span, TokenReads reads, RowScratch<S>& scratch,
-              TokenRow<S>& r) {
+              index_t used, TokenRow<S>& r) {
   r.row = span.row;
   r.length = span.length;
-  index_t used = 0;
-  const auto longest = static_cast<index_t>(scratch.mask.size());
+  const auto room = static_cast<index_t>(scratch.mask.size());
+  S* free = scratch.values.data() + used;
   const auto fetch = [&](const TokenView<S>& v, bool wanted) -> const S* {
     if (!v || !wanted) return nullptr;
-    return v.row(span.row, span.begin, span.length, scratch.values.data() + longest * used++);
+    const S* const values = v.row(span.row, span.begin, span.length, free);
+    free += room;
+    return values;
   };
-  r.mask =
-      b.mask ? b.mask.row(span.row, span.begin, span.length, scratch.mask.data()) : nullptr;
-  r.segments = b.segments ? b.segments.row(span.row, span.begin, span.length,
-                                           scratch.segments.data())
-                          : nullptr;
+  const auto mark = [&](const auto& v, auto& memory) {
+    return v ? v.row(span.row, span.begin, span.length, memory.data() + used) : nullptr;
+  };
+  r.mask = mark(b.mask, scratch.mask), r.segments = mark(b.segments, scratch.segments);
 #define GDPO_X(in_batch, in_row, in_token, read, ...) r.in_row = fetch(b.in_batch, reads.read);
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
@@ -151,7 +154,7 @@ template <class S>
 TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row,
                      TokenReads reads, RowScratch<S>& scratch) {
   TokenRow<S> r;
-  read_row(b, layout(row), reads, scratch, r);
+  read_row(b, layout(row), reads, scratch, 0, r);
   return r;
 }
 

@@ -55,9 +55,16 @@ constexpr ArrayOfRow<S> arrays_of_row[token_arrays] = {
 /// Its functions are not inlined, because every loop over tokens would contain a copy.
 template <class S>
 class PaddedSpan {
+  TokenRow<S> row_;
+
  public:
-  GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end)
-      : from_(from), begin_(begin), n_(end - begin) {
+  PaddedSpan() = default;
+  PaddedSpan(const PaddedSpan&) = delete;
+  PaddedSpan& operator=(const PaddedSpan&) = delete;
+
+  /// Copies the tokens begin to end - 1 of a span.
+  GDPO_NOINLINE void fill(const TokenSpan<S>& from, index_t begin, index_t end) {
+    n_ = end - begin;
     row_.row = from.row.row, row_.length = math::logical_lanes, row_.mask = mask_;
     row_.segments = nullptr, row_.advantage = from.row.advantage;
     for (int a = 0; a < token_arrays; ++a) {
@@ -68,30 +75,30 @@ class PaddedSpan {
     static constexpr unsigned char ones[math::logical_lanes] = {1, 1, 1, 1, 1, 1, 1, 1,
                                                                 1, 1, 1, 1, 1, 1, 1, 1};
     math::copy_padded(mask_, from.row.mask ? from.row.mask + begin : ones, n_);
-    if (from.scratch) math::copy_padded(scratch_, from.scratch + begin, n_);
-    span.gradient = gradient_;
-    span.scratch = from.scratch ? scratch_ : nullptr;
-    span.ratio = ratio_;
+    to_gradient_ = from.gradient ? from.gradient + begin : nullptr;
+    to_scratch_ = from.scratch ? from.scratch + begin : nullptr;
+  }
+  /// Copies the scratch memory of the tokens as well.
+  void fill_scratch() {
+    if (to_scratch_) math::copy_padded(scratch_, to_scratch_, n_);
   }
   /// Copies what a loop wrote for the real tokens into the original span.
   GDPO_NOINLINE void copy_back() const {
-    if (from_.gradient) math::copy_few(from_.gradient + begin_, gradient_, n_);
-    if (from_.scratch) math::copy_few(from_.scratch + begin_, scratch_, n_);
+    if (to_gradient_) math::copy_few(to_gradient_, gradient_, n_);
+    if (to_scratch_) math::copy_few(to_scratch_, scratch_, n_);
   }
 
  private:
-  TokenRow<S> row_;
-
- public:
-  TokenSpan<S> span{row_};
-
- private:
-  const TokenSpan<S>& from_;
-  index_t begin_, n_;
+  index_t n_;
+  S* to_gradient_;
+  double* to_scratch_;
   S values_[token_arrays][math::logical_lanes], gradient_[math::logical_lanes],
       ratio_[math::logical_lanes];
   double scratch_[math::logical_lanes];
   unsigned char mask_[math::logical_lanes];
+
+ public:
+  const TokenSpan<S> span{row_, gradient_, scratch_, ratio_, 0};
 };
 
 /// Calls f(span, begin, end, padded) for the tokens begin to end - 1: first for those that fill
@@ -103,7 +110,8 @@ void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F&
   const index_t whole = end - (end - begin) % math::logical_lanes;
   if (begin < whole) f(span, begin, whole, std::false_type{});
   if (whole < end) {
-    PaddedSpan<S> padded(span, whole, end);
+    PaddedSpan<S> padded;
+    padded.fill(span, whole, end), padded.fill_scratch();
     f(padded.span, index_t{0}, index_t{math::logical_lanes}, std::true_type{});
     padded.copy_back();
   }
