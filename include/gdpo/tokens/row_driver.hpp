@@ -86,6 +86,7 @@ class RowDriver {
         gradient_(gradient),
         layout_(layout),
         reads_(reads),
+        reader_(batch, reads),
         over_(over_of(aggregate)) {
     check_step_counts(function, over_, normalizer, batch.prepared, layout_,
                       static_cast<bool>(batch.mask));
@@ -100,7 +101,7 @@ class RowDriver {
 
   /// Reads row i. `bad_weights` counts a weight that is not finite.
   WeighedRow<S> read(index_t i, RowMemory<S>& memory, NonFinite& bad_weights) const {
-    WeighedRow<S> weighed;
+    WeighedRow<S> weighed{};
     read(layout_(i), memory, 0, bad_weights, weighed);
     return weighed;
   }
@@ -171,11 +172,11 @@ class RowDriver {
   }
 
  private:
-  /// Reads the row at `span` into `weighed`. The first `used` tokens of `memory` belong to rows that
+  /// Reads the row at `span` into `weighed`, which is zero or has a row of this batch. The first `used` tokens of `memory` belong to rows that
   /// are still in use.
   void read(const RowSpan& span, RowMemory<S>& memory, index_t used, NonFinite& bad_weights,
             WeighedRow<S>& weighed) const {
-    read_row(batch_, span, reads_, memory.rows, used, weighed.row);
+    reader_.read(span, memory.rows, used, weighed.row);
     const index_t i = span.row, tokens = weighed.row.count();
     double weight = tokens > 0 ? aggregate_(args_of(i, tokens)) : 0.0;
     if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
@@ -248,7 +249,7 @@ class RowDriver {
   template <class Row>
   void run_one_by_one(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
     RowSpan span{}, next = layout_(first);
-    WeighedRow<S> weighed;
+    WeighedRow<S> weighed{};
     for (index_t i = first; i < last; ++i) {
       span = next;
       read(span, memory, 0, row.bad_weights(), weighed);
@@ -286,6 +287,7 @@ class RowDriver {
   const TokenOut<S>& gradient_;
   TokenLayout layout_;
   TokenReads reads_;
+  RowReader<S> reader_;
   index_t over_;
 };
 
