@@ -145,6 +145,19 @@ GDPO_COMPARE(less, _CMP_LT_OQ)
 GDPO_COMPARE(less_equal, _CMP_LE_OQ)
 GDPO_COMPARE(differ, _CMP_NEQ_OQ)
 #undef GDPO_COMPARE
+// The same of integers, signed: is a > b, and is a == b.
+GDPO_INLINE __mmask16 register_above(Register<16, float>::Bits a, Register<16, float>::Bits b) {
+  return _mm512_cmpgt_epi32_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
+GDPO_INLINE __mmask8 register_above(Register<8, double>::Bits a, Register<8, double>::Bits b) {
+  return _mm512_cmpgt_epi64_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
+GDPO_INLINE __mmask16 register_same(Register<16, float>::Bits a, Register<16, float>::Bits b) {
+  return _mm512_cmpeq_epi32_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
+GDPO_INLINE __mmask8 register_same(Register<8, double>::Bits a, Register<8, double>::Bits b) {
+  return _mm512_cmpeq_epi64_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
 GDPO_INLINE __mmask16 register_mask(Register<16, float>::Bits a) {
   return _mm512_movepi32_mask(reinterpret_cast<__m512i>(a));
 }

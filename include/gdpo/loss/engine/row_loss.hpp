@@ -1,5 +1,6 @@
 #pragma once
 // The policy loss of one row on the host: the loops over its tokens, and what it adds to the tally.
+#include <cstring>
 #include <gdpo/core/exec.hpp>
 #include <gdpo/lanes/segment_sums.hpp>
 #include <gdpo/loss/engine/entropy_rows.hpp>
@@ -11,16 +12,34 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Whether the tokens t to t + 15 of a row are all valid.
+inline bool all_valid(const unsigned char* mask, index_t t) {
+  if (!mask) return true;
+  std::uint64_t eight[2];
+  std::memcpy(eight, mask + t, sizeof eight);
+  constexpr std::uint64_t ones = 0x0101010101010101, high_bits = 0x8080808080808080;
+  // A byte that is 0 takes from the high bit of itself or of a byte behind it.
+  return ((((eight[0] - ones) & ~eight[0]) | ((eight[1] - ones) & ~eight[1])) & high_bits) == 0;
+}
 /// Moments of the advantages of the row's valid tokens, where each has its own. `scratch` has room
 /// for the row.
 template <class S>
 GDPO_NOINLINE Moments advantages_of(const TokenRow<S>& row, double* scratch) {
+  const S* const advantages = row.advantages;
+  constexpr index_t set = math::logical_lanes;
   index_t n = 0;
-  // This packs the advantages of the valid tokens without a branch on the mask, because such a
-  // branch would often be mispredicted.
-  for (index_t t = 0; t < row.length; ++t) {
-    scratch[n] = static_cast<double>(row.advantages[t]);
-    n += row.valid(t);
+  for (index_t t = 0; t < row.length; t += set) {
+    const index_t length = (std::min)(row.length - t, set);
+    if (length == set && all_valid(row.mask, t)) {
+      for (index_t j = 0; j < set; ++j) scratch[n + j] = static_cast<double>(advantages[t + j]);
+      n += set;
+      continue;
+    }
+    // Without a branch on the mask, because such a branch would often be mispredicted.
+    for (index_t j = t; j < t + length; ++j) {
+      scratch[n] = static_cast<double>(advantages[j]);
+      n += row.valid(j);
+    }
   }
   return moments_of(InRowOrder{}, scratch, nullptr, n);
 }
@@ -185,7 +204,10 @@ class RowLoss {
   /// and Plain in row_shape.hpp). The scalar loops of `seq` take General for every row.
   template <class F>
   void with_shape(const TokenRow<S>& row, const F& f) const {
-    const PlainRows rows = plain_rows(kls_, arrays_of(row));
+    TokenArrays has = arrays_of(row);
+    // A Plain loop does not read them, but add_entropies() does, and EntropyRows.
+    has.entropies = has.entropy_weights = false;
+    const PlainRows rows = plain_rows(kls_, has);
     if (one_shape || !rows.plain) return f(General{});
     if constexpr (!one_shape) {
       if constexpr (has_kl) {
@@ -292,6 +314,10 @@ class RowLoss {
       if (padded > 0) {
         own_ratios<typename OfTails::RatioShape>(tails, tails + padded);
         terms<OfTails>(tails, tails + padded);
+      }
+      if (Shape::plain && queue_.rows[piece_[0].row].weighed.row.entropies) {
+        add_entropies(whole, whole + wholes);
+        add_entropies(tails, tails + padded);
       }
     });
     for (int p = 0; p < pieces_; ++p) {
@@ -518,6 +544,29 @@ class RowLoss {
         run->sums[k].template with<metric::Terms, Shape>(local[k], take);
     }
     ranges_.template take<metric::Terms>(ranges);
+  }
+
+  /// Adds the entropies of tokens whose other terms a Plain loop has added.
+  GDPO_NOINLINE void add_entropies(const Run* run, const Run* end) {
+    constexpr int q = of_metric<&LossMetrics::entropy>;
+    for (; Metrics::means && run != end; ++run) {
+      V sums[registers];
+      for (int k = 0; k < registers; ++k) sums[k] = run->sums[k].sum[q];
+      for (index_t t = run->begin; t < run->end; t += math::logical_lanes) {
+        for (int k = 0; k < registers; ++k) {
+          const index_t token = t + k * L::width;
+          const Mask valid = Reader::mask_of(*run->row, token);
+          const V entropy = math::select(valid, L::load(run->row->entropies + token),
+                                         math::constant<V>(0.0));
+          sums[k] = sums[k] + entropy;
+          if constexpr (Metrics::everything) ranges_.add(q, valid, entropy);
+        }
+      }
+      for (int k = 0; k < registers; ++k) {
+        V& inputs = run->sums[k].sum[Terms::inputs];
+        run->sums[k].sum[q] = sums[k], inputs = inputs + sums[k];
+      }
+    }
   }
 
   /// Adds the lanes of one sum of a block. It is for the sums that few losses have.
