@@ -20,8 +20,11 @@ GDPO_INLINE void copy_pieces(T* to, const T* from, index_t n) {
 #if GDPO_LANE_BYTES >= 64 && defined(__x86_64__)
 GDPO_INLINE unsigned first_bits(index_t n) { return (1u << n) - 1; }
 GDPO_INLINE void copy_few(float* to, const float* from, index_t n) {
-  const auto there = static_cast<__mmask16>(first_bits(n));
-  _mm512_mask_storeu_ps(to, there, _mm512_maskz_loadu_ps(there, from));
+  // In halves, because lanes of double store eight floats at a time.
+  const auto low = static_cast<__mmask8>(first_bits(n)),
+             high = static_cast<__mmask8>(first_bits(n) >> 8);
+  _mm256_mask_storeu_ps(to, low, _mm256_maskz_loadu_ps(low, from));
+  _mm256_mask_storeu_ps(to + 8, high, _mm256_maskz_loadu_ps(high, from + 8));
 }
 GDPO_INLINE void copy_few(double* to, const double* from, index_t n) {
   const auto low = static_cast<__mmask8>(first_bits(n)),

@@ -78,7 +78,9 @@ class SideOfRow {
   double log_ratio(const TokenRow<S>& row) const {
     for (index_t t = 0; !row.old_logp && t < row.length; ++t)
       if (row.valid(t) && math::is_nan(row.logp[t])) return math::nan();
-    return row_loss_.statistic(row, 0, row.length).log_ratio;
+    SegmentRatio ratio;
+    row_loss_.statistic(row, 0, row.length, 0, nullptr, ratio);
+    return ratio.log_ratio;
   }
   const Sides& sides_;
   RowLoss<V, S, TokenPart<kl::None, metrics::None>> row_loss_;

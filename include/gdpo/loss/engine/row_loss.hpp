@@ -176,15 +176,12 @@ class RowLoss {
                          tally_.non_finite.weights);
     }
   }
-  /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share.
-  SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end,
-                         C row_advantage = 0) const {
-    const RowSum sum = end - begin < math::logical_lanes
-                           ? sum_of_few(row, begin, end, row_advantage)
-                           : sum_of_many(row, begin, end, row_advantage);
-    SegmentRatio ratio = segment_ratio<S>(level_, sum);
+  /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share. `tail`: the
+  /// last tokens of the segment, fewer than 16, if they have been copied.
+  void statistic(const TokenRow<S>& row, index_t begin, index_t end, C row_advantage,
+                 const PaddedSpan<S>* tail, SegmentRatio& ratio) const {
+    ratio = segment_ratio<S>(level_, sum_of(row, begin, end, row_advantage, tail));
     if (row.level_log_weights) weigh_segment<S>(level_, sum_of_log_weights(row, begin, end), ratio);
-    return ratio;
   }
 
  private:
@@ -233,9 +230,11 @@ class RowLoss {
   struct Piece {
     int row;                           ///< In the queue.
     index_t segment, begin, end;       ///< Where the segment begins, and the tokens of the piece.
-    bool begins, ends, has_tail;       ///< The segment begins or ends here; `padded` is in use.
-    SegmentRatio of_segment;
+    bool begins, ends;                 ///< Whether the segment begins here, or ends.
+    const SegmentRatio* of_segment;
     S* ratio;                          ///< Its part of the buffer of ratios.
+    /// Its last tokens, fewer than 16, are those of padded_.
+    bool has_tail() const { return (end - begin) % math::logical_lanes != 0; }
   };
   /// Consecutive tokens that fill whole sets of lanes, as the loops read them.
   struct Run {
@@ -259,19 +258,33 @@ class RowLoss {
     if constexpr (reads_row_advantage) queued.row_advantage = static_cast<C>(row.mean_advantage());
     queued.sums.advantage =
         !row.advantages && (!batch_.advantages || !math::is_zero(static_cast<C>(row.advantage)));
+    const TokenSpan<S> span = span_of(queued);
     for (index_t first = 0; first < row.length;) {
       const index_t end = row.segment_end(first);
-      SegmentRatio of_segment;
-      if constexpr (Level::of_segment) {
-        of_segment = statistic(row, first, end, queued.row_advantage);
-        of_segment.add_to(queued.sums, tally_);
-      }
+      const SegmentRatio* of_segment = nullptr;
       for (index_t begin = first; begin < end; begin += block) {
         const index_t last = (std::min)(begin + block, end);
-        if (pieces_ == most_pieces || ratios_ + (last - begin) > block) run_pieces(finish);
-        piece_[pieces_++] = {r,     first,      begin,           last, begin == first, last == end,
-                             false, of_segment, ratio_ + ratios_};
-        ratios_ += last - begin;
+        if (pieces_ == most_pieces || ratios_ + (last - begin) > block) {
+          run_pieces(finish);
+          if (begin > first) of_segment = &(segment_[0] = *of_segment);
+        }
+        const int p = pieces_++;
+        Piece& piece = piece_[p];
+        piece.row = r, piece.segment = first, piece.begin = begin, piece.end = last;
+        piece.begins = begin == first, piece.ends = last == end;
+        piece.ratio = ratio_ + ratios_, ratios_ += last - begin;
+        if (piece.has_tail())
+          padded_[p].fill(span, last - (last - begin) % math::logical_lanes, last);
+        if (piece.begins) {
+          of_segment = &segment_[p];
+          if constexpr (Level::of_segment) {
+            const bool is_copied = piece.ends && piece.has_tail();
+            statistic(row, first, end, queued.row_advantage, is_copied ? &padded_[p] : nullptr,
+                      segment_[p]);
+            of_segment->add_to(queued.sums, tally_);
+          }
+        }
+        piece.of_segment = of_segment;
       }
       first = end;
     }
@@ -285,23 +298,20 @@ class RowLoss {
     Run whole[most_pieces], tails[most_pieces];
     int wholes = 0, padded = 0;
     for (int p = 0; p < pieces_; ++p) {
-      Piece& piece = piece_[p];
+      const Piece& piece = piece_[p];
       const QueuedRow& queued = queue_.rows[piece.row];
       const TokenSpan<S> span = span_of(queued);
       Sums* const sums = lanes_.sums[p];
       for (int k = 0; k < registers; ++k) new (sums + k) Sums{};
       const index_t end = piece.end - (piece.end - piece.begin) % math::logical_lanes;
       if (piece.begin < end) {
-        whole[wholes++] = {&span.row, span.gradient, piece.ratio,       span.scratch, piece.begin,
-                           end,       &queued,       &piece.of_segment, sums};
+        whole[wholes++] = {&span.row, span.gradient, piece.ratio,      span.scratch, piece.begin,
+                           end,       &queued,       piece.of_segment, sums};
       }
-      piece.has_tail = end < piece.end;
-      if (piece.has_tail) {
-        PaddedSpan<S>& tail = padded_[p];
-        tail.fill(span, end, piece.end);
-        tails[padded++] = {&tail.span.row,    tail.span.gradient, tail.span.ratio,
-                           tail.span.scratch, 0,                  math::logical_lanes,
-                           &queued,           &piece.of_segment,  sums};
+      if (piece.has_tail()) {
+        const TokenSpan<S>& tail = padded_[p].span;
+        tails[padded++] = {&tail.row, tail.gradient, tail.ratio,       tail.scratch, 0,
+                           math::logical_lanes,      &queued, piece.of_segment, sums};
       }
     }
     with_shape(queue_.rows[piece_[0].row].weighed.row, [&](auto shape) {
@@ -330,14 +340,14 @@ class RowLoss {
   void end_piece(const Piece& piece, const Sums* sums, PaddedSpan<S>& tail) {
     QueuedRow& queued = queue_.rows[piece.row];
     const TokenSpan<S> span = span_of(queued);
-    const SegmentRatio& of_segment = piece.of_segment;
+    const SegmentRatio& of_segment = *piece.of_segment;
     if (piece.begins) shared_ = 0;
     const bool all_finite =
         add_totals(span.row, sums, queued.sums, shared_) &&
         !math::not_finite(static_cast<C>(span.row.advantage)) &&
         !(Level::of_segment && (math::is_nan(of_segment.log_ratio) || of_segment.bad_weights));
     const bool spreads_here = shares && piece.begins && piece.ends && all_finite;
-    if (piece.has_tail && !spreads_here) tail.copy_back();
+    if (piece.has_tail() && !spreads_here) tail.copy_back();
     if (!all_finite) scan_non_finite(span, piece, queued);
     // Some sums are stored one by one here, and Tally::add() will load them as vectors, which has
     // to wait until such stores have reached the cache. The next piece gives them time.
@@ -349,7 +359,7 @@ class RowLoss {
       if (spreads_here) {
         const index_t tail_tokens = (piece.end - piece.begin) % math::logical_lanes;
         spread(span, piece.begin, piece.end - tail_tokens, each, queued);
-        if (!piece.has_tail) return;
+        if (!piece.has_tail()) return;
         spread(tail.span, 0, math::logical_lanes, each, queued);
         tail.copy_back();
       } else {
@@ -386,41 +396,31 @@ class RowLoss {
     finish(queued);
   }
 
-  /// Returns the sum and number of the mapped log ratios of a segment with fewer tokens than lanes.
-  /// Each token has a lane of its own, so the sum has the bits that sum_of_many() would give.
-  RowSum sum_of_few(const TokenRow<S>& row, index_t begin, index_t end, C row_advantage) const {
-    double lanes[math::logical_lanes] = {};
-    RowSum sum{0, 0};
-    for (index_t t = begin; t < end; ++t) {
-      if (!row.valid(t)) continue;
-      Token<C> x;
-      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
-                                                row_advantage);
-      lanes[t - begin] = static_cast<double>(level_.map(x).log_ratio);
-      sum.n += 1;
-    }
-    sum.sum = tree_sum(math::Pack<math::logical_lanes>::load(lanes));
-    return sum;
-  }
   /// Returns the sum and number of the mapped log ratios of a segment. Each lane adds all its
   /// tokens in double, without a cut into blocks. Then the lanes are added as a tree.
-  RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end, C row_advantage) const {
+  RowSum sum_of(const TokenRow<S>& row, index_t begin, index_t end, C row_advantage,
+                const PaddedSpan<S>* tail) const {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
-    in_registers(TokenSpan<S>{row}, begin, end,
-                 [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-                   for (index_t t = first; t < last; t += math::logical_lanes) {
-                     for (int k = 0; k < registers; ++k) {
-                       const index_t token = t + k * L::width;
-                       const Mask valid = Reader::mask_of(s.row, token);
-                       lanes[k] =
-                           lanes[k] +
-                           math::select(valid, mapped(s.row, token, valid, row_advantage).log_ratio,
-                                        math::constant<V>(0.0));
-                       valid_tokens[k].add(valid);
-                     }
-                   }
-                 });
+    const auto add = [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
+      for (index_t t = first; t < last; t += math::logical_lanes) {
+        for (int k = 0; k < registers; ++k) {
+          const index_t token = t + k * L::width;
+          const Mask valid = Reader::mask_of(s.row, token);
+          lanes[k] = lanes[k] +
+                     math::select(valid, mapped(s.row, token, valid, row_advantage).log_ratio,
+                                  math::constant<V>(0.0));
+          valid_tokens[k].add(valid);
+        }
+      }
+    };
+    const TokenSpan<S> span{row};
+    if (tail) {
+      add(span, begin, end - (end - begin) % math::logical_lanes, std::false_type{});
+      add(tail->span, 0, math::logical_lanes, std::false_type{});
+    } else {
+      in_registers(span, begin, end, add);
+    }
     RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
     for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
     return sum;
@@ -652,7 +652,7 @@ class RowLoss {
       TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
                                                 queued.row_advantage);
       const auto nan_flags = OneToken::scan_non_finite(level_, surrogate_, kls_, factors_, queued.parts,
-                                                       piece.of_segment, RowTokens<C, S>{row, t}, x,
+                                                       *piece.of_segment, RowTokens<C, S>{row, t}, x,
                                                        NoteAt{tally_.non_finite, row.row, t});
       if (nan_flags.surrogate) sums.sum[of_metric<&LossMetrics::surrogate>] = math::nan();
       if (nan_flags.kl) sums.sum[of_metric<&LossMetrics::kl>] = math::nan();
@@ -697,6 +697,7 @@ class RowLoss {
   } lanes_;
   int queued_ = 0, entered_ = 0, pieces_ = 0;
   Piece piece_[most_pieces];
+  SegmentRatio segment_[most_pieces];  // of the segments that begin in the pieces
   PaddedSpan<S> padded_[most_pieces];  // the tail of each piece
   S ratio_[block];
   index_t ratios_ = 0;  // in use
