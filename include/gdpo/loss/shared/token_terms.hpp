@@ -285,7 +285,7 @@ struct TokenTerms {
     // With own_ratio, d_log_ratio is the sum of both derivatives and d_logp stays 0.
     V value = s.value, d_log_ratio = s.d_log_ratio, d_logp = own_ratio ? zero : s.d_logp;
     if constexpr (own_ratio) d_log_ratio = both_slopes(surrogate, s);
-    if constexpr (!Shape::plain || has_factors) {
+    if (has_factors || (!Shape::plain && from.has_weights())) {
       const V given = weight_of<Shape>(factors, from, x);
       sums.sum[inputs] = sums.sum[inputs] + select(valid, given, zero);
       const Mask off = either(math::not_finite(given), math::is_zero(given));
