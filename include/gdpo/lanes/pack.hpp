@@ -201,6 +201,21 @@ GDPO_INLINE Pack<L, S> select(const Mask<L, S>& mask, const Pack<L, S>& a, const
   }
 }
 
+/// min(a, b) and max(a, b) in the lanes of the mask, and a in the others.
+#define GDPO_WHERE(name)                                                           \
+  template <int L, class S>                                                        \
+  GDPO_INLINE Pack<L, S> name##_where(const Mask<L, S>& mask, const Pack<L, S>& a, \
+                                      const Pack<L, S>& b) {                       \
+    if constexpr (has_bit_mask<L, S>) {                                            \
+      return {register_##name##_where(mask.v, a.v, b.v)};                          \
+    } else {                                                                       \
+      return select(mask, (name)(a, b), a);                                        \
+    }                                                                              \
+  }
+GDPO_WHERE(min)
+GDPO_WHERE(max)
+#undef GDPO_WHERE
+
 /// Returns a, and hides from the optimizer how it was computed (math/scalar.hpp).
 template <int L, class S>
 GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {

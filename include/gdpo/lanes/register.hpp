@@ -127,6 +127,19 @@ GDPO_INLINE __m512d register_min(__m512d a, __m512d b) {
 GDPO_INLINE __m512d register_max(__m512d a, __m512d b) {
   return _mm512_maskz_max_pd(static_cast<__mmask8>(-1), b, a);
 }
+// The same in the lanes of the mask, and a in the others.
+GDPO_INLINE __m512 register_min_where(__mmask16 mask, __m512 a, __m512 b) {
+  return _mm512_mask_min_ps(a, mask, b, a);
+}
+GDPO_INLINE __m512 register_max_where(__mmask16 mask, __m512 a, __m512 b) {
+  return _mm512_mask_max_ps(a, mask, b, a);
+}
+GDPO_INLINE __m512d register_min_where(__mmask8 mask, __m512d a, __m512d b) {
+  return _mm512_mask_min_pd(a, mask, b, a);
+}
+GDPO_INLINE __m512d register_max_where(__mmask8 mask, __m512d a, __m512d b) {
+  return _mm512_mask_max_pd(a, mask, b, a);
+}
 GDPO_INLINE __m512 register_sqrt(__m512 a) {
   return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), a);
 }
