@@ -173,9 +173,9 @@ Experiment of_calls(const std::string& place, index_t rows, bool in_cache) {
     tokens.place(tokens.ref_logp, b.ref_logp), tokens.place(tokens.weights, b.kl_weights);
   });
   paths.add("packed", at_most(1.1), n, bytes - 1, [=] {
-    return run(std::make_shared<Tokens<float>>(
-                   std::vector<index_t>(static_cast<std::size_t>(rows), 4096)),
-               dapo);
+    return run(
+        std::make_shared<Tokens<float>>(std::vector<index_t>(static_cast<std::size_t>(rows), 4096)),
+        dapo);
   });
   paths.add("double", n, 3 * 8 + 1,
             [=] { return run(std::make_shared<Tokens<double>>(rows, 4096), dapo); });
@@ -183,9 +183,8 @@ Experiment of_calls(const std::string& place, index_t rows, bool in_cache) {
             [=] { return run(std::make_shared<Tokens<gdpo::BFloat16>>(rows, 4096), dapo); });
   paths.add("half", n, 2 * 2 + 4 + 1,
             [=] { return run(std::make_shared<Tokens<gdpo::Float16>>(rows, 4096), dapo); });
-  paths.add("two threads", in_cache ? no_gate() : at_most(1 / 1.7), n, bytes, [=] {
-    return run(fresh(), dapo, nothing, gdpo::parallel(two_threads()));
-  });
+  paths.add("two threads", in_cache ? no_gate() : at_most(1 / 1.7), n, bytes,
+            [=] { return run(fresh(), dapo, nothing, gdpo::parallel(two_threads())); });
   paths.add("count", n, 1, [=] {
     const auto tokens = fresh();
     return [=] { static_cast<void>(gdpo::count(tokens->batch())); };
@@ -215,9 +214,8 @@ Experiment of_shapes() {
     paths.add("rows of " + std::to_string(width) + ", All", goal_of(width), n, bytes,
               [=] { return run(rows_of(width), gdpo::dapo_loss); });
     paths.add("rows of " + std::to_string(width) + ", KL", goal_of(width), n, bytes + 4, [=] {
-      return run(rows_of(width), grpo, [](auto& b, const auto& tokens) {
-        tokens.place(tokens.ref_logp, b.ref_logp);
-      });
+      return run(rows_of(width), grpo,
+                 [](auto& b, const auto& tokens) { tokens.place(tokens.ref_logp, b.ref_logp); });
     });
     const auto gspo = gdpo::with_metrics<Means>(gdpo::gspo_loss);
     paths.add("rows of " + std::to_string(width) + ", GSPO", goal_of(width), n, bytes,

@@ -360,6 +360,7 @@ GDPO_BY_BITS(not_finite, not_finite(a.v), register_above(bits, Bits{} + (exponen
 #undef GDPO_BY_BITS
 
 /// Whether the mask is true in any lane.
+GDPO_INLINE bool any(bool mask) { return mask; }
 template <int L, class S>
 GDPO_INLINE bool any(const Mask<L, S>& mask) {
   if constexpr (!fits_register<L, S>) {

@@ -162,8 +162,7 @@ class RowReader {
     r.row = span.row, r.length = span.length;
     const auto room = static_cast<index_t>(scratch.mask.size());
     for (int a = 0; a < count_; ++a) {
-      r.*arrays_[a].member =
-          arrays_[a].place.row(span, scratch.values.data() + (a * room + used));
+      r.*arrays_[a].member = arrays_[a].place.row(span, scratch.values.data() + (a * room + used));
     }
     if (mask_.view) r.mask = mask_.row(span, scratch.mask.data() + used);
     if (segments_.view) r.segments = segments_.row(span, scratch.segments.data() + used);

@@ -67,8 +67,8 @@ class EntropyRows {
       for (int k = 0; k < registers; ++k) {
         const index_t token = t + k * L::width;
         const auto valid = row.mask ? L::load_mask(row.mask + token) : L::all_lanes();
-        sums[k] = sums[k] +
-                  math::select(valid, L::load(row.entropies + token), math::constant<V>(0.0));
+        sums[k] =
+            sums[k] + math::select(valid, L::load(row.entropies + token), math::constant<V>(0.0));
       }
     }
     double lanes[math::logical_lanes];

@@ -163,17 +163,16 @@ class RowLoss {
       equal.mean = equal.min = equal.max = row.advantage;
       merge_into(tally_.advantage, equal);
     }
-    const index_t completion = batch_.completion_mask
-                                   ? count_row(batch_.completion_mask, span,
-                                               memory.rows.completion_mask.data())
-                                   : tokens;
+    const index_t completion =
+        batch_.completion_mask
+            ? count_row(batch_.completion_mask, span, memory.rows.completion_mask.data())
+            : tokens;
     tally_.add(queued.sums, tokens, completion,
                batch_.truncated ? batch_.truncated(span.row) : math::nan(),
                positive_logp(row, tokens), Metrics::means);
     if (entropies_.on()) {
-      tally_.entropy_loss +=
-          entropies_.row(span, queued.weighed, queued.parts.surrogate(), batch_.row_weights,
-                         tally_.non_finite.weights);
+      tally_.entropy_loss += entropies_.row(span, queued.weighed, queued.parts.surrogate(),
+                                            batch_.row_weights, tally_.non_finite.weights);
     }
   }
   /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share. `tail`: the
@@ -228,11 +227,11 @@ class RowLoss {
 
   /// At most `block` tokens of a segment of a row in the queue.
   struct Piece {
-    int row;                           ///< In the queue.
-    index_t segment, begin, end;       ///< Where the segment begins, and the tokens of the piece.
-    bool begins, ends;                 ///< Whether the segment begins here, or ends.
+    int row;                      ///< In the queue.
+    index_t segment, begin, end;  ///< Where the segment begins, and the tokens of the piece.
+    bool begins, ends;            ///< Whether the segment begins here, or ends.
     const SegmentRatio* of_segment;
-    S* ratio;                          ///< Its part of the buffer of ratios.
+    S* ratio;  ///< Its part of the buffer of ratios.
     /// Its last tokens, fewer than 16, are those of padded_.
     bool has_tail() const { return (end - begin) % math::logical_lanes != 0; }
   };
@@ -310,8 +309,8 @@ class RowLoss {
       }
       if (piece.has_tail()) {
         const TokenSpan<S>& tail = padded_[p].span;
-        tails[padded++] = {&tail.row, tail.gradient, tail.ratio,       tail.scratch, 0,
-                           math::logical_lanes,      &queued, piece.of_segment, sums};
+        tails[padded++] = {&tail.row,           tail.gradient, tail.ratio,       tail.scratch, 0,
+                           math::logical_lanes, &queued,       piece.of_segment, sums};
       }
     }
     with_shape(queue_.rows[piece_[0].row].weighed.row, [&](auto shape) {
@@ -407,9 +406,9 @@ class RowLoss {
         for (int k = 0; k < registers; ++k) {
           const index_t token = t + k * L::width;
           const Mask valid = Reader::mask_of(s.row, token);
-          lanes[k] = lanes[k] +
-                     math::select(valid, mapped(s.row, token, valid, row_advantage).log_ratio,
-                                  math::constant<V>(0.0));
+          lanes[k] =
+              lanes[k] + math::select(valid, mapped(s.row, token, valid, row_advantage).log_ratio,
+                                      math::constant<V>(0.0));
           valid_tokens[k].add(valid);
         }
       }
@@ -528,9 +527,9 @@ class RowLoss {
           Token<V> x;
           Reader::template load<Shape>(x, row, token, valid, advantage, row_advantage);
           if constexpr (!Level::of_segment) x.ratio = L::load(ratio + (token - begin));
-          const auto slopes = Terms::template add<Shape>(
-              surrogate, kls, factors, parts, of_segment, RowTokens<V, S>{row, token}, valid, x,
-              level.map(x), local[k], ranges);
+          const auto slopes = Terms::template add<Shape>(surrogate, kls, factors, parts, of_segment,
+                                                         RowTokens<V, S>{row, token}, valid, x,
+                                                         level.map(x), local[k], ranges);
           if constexpr (shares) {
             L::store(scratch + token, slopes.d_logp);
           } else {
@@ -556,8 +555,8 @@ class RowLoss {
         for (int k = 0; k < registers; ++k) {
           const index_t token = t + k * L::width;
           const Mask valid = Reader::mask_of(*run->row, token);
-          const V entropy = math::select(valid, L::load(run->row->entropies + token),
-                                         math::constant<V>(0.0));
+          const V entropy =
+              math::select(valid, L::load(run->row->entropies + token), math::constant<V>(0.0));
           sums[k] = sums[k] + entropy;
           if constexpr (Metrics::everything) ranges_.add(q, valid, entropy);
         }
@@ -595,7 +594,8 @@ class RowLoss {
         if (metric::list[q].where != metric::WithEntropies || row.entropies)
           return fold(q, [q](const Sums& s) GDPO_INLINE_LAMBDA { return s.sum[q]; });
       } else if constexpr (added) {
-        return fold(q, [q](const Sums& s) GDPO_INLINE_LAMBDA { return s.count[q - measured].lanes(); });
+        return fold(
+            q, [q](const Sums& s) GDPO_INLINE_LAMBDA { return s.count[q - measured].lanes(); });
       }
       math::Pack<8>::all(0).store(folded[q / 8][q % 8]);
     };
@@ -651,9 +651,9 @@ class RowLoss {
       Token<C> x;
       TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
                                                 queued.row_advantage);
-      const auto nan_flags = OneToken::scan_non_finite(level_, surrogate_, kls_, factors_, queued.parts,
-                                                       *piece.of_segment, RowTokens<C, S>{row, t}, x,
-                                                       NoteAt{tally_.non_finite, row.row, t});
+      const auto nan_flags = OneToken::scan_non_finite(
+          level_, surrogate_, kls_, factors_, queued.parts, *piece.of_segment,
+          RowTokens<C, S>{row, t}, x, NoteAt{tally_.non_finite, row.row, t});
       if (nan_flags.surrogate) sums.sum[of_metric<&LossMetrics::surrogate>] = math::nan();
       if (nan_flags.kl) sums.sum[of_metric<&LossMetrics::kl>] = math::nan();
       if (nan_flags.kl_loss) sums.kl_loss = math::nan();
