@@ -155,8 +155,8 @@ struct BatchMean {
   static constexpr void fields(Self& s, const Field& field) {
     field("leave_one_out", s.leave_one_out, "the mean of the others");
   }
-  /// It reads the batch.
-  bool reads_batch() const { return true; }
+  /// It reads the moments of the batch.
+  BatchParts reads_batch() const { return {true, false, false, false}; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the mean of the batch"; }
   /// The mean in two doubles: mean_others = mean - (x - mean) / (n - 1).

@@ -77,8 +77,11 @@ struct StdDev {
     field("eps_at", s.eps_at, "where eps stands");
   }
 
-  /// Whether the spread is one of the batch.
-  bool reads_batch() const { return !of_group(); }
+  /// What the spread needs of the batch: nothing, if it is one of the group.
+  BatchParts reads_batch() const {
+    return {of == Of::Batch || of == Of::BatchRms, false, of == Of::BatchCentered,
+            of == Of::Within};
+  }
   /// What the spread is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const {
     return of == Of::Group           ? "the std of the group"
@@ -93,21 +96,25 @@ struct StdDev {
   GDPO_INLINE bool of_group() const {
     return of == Of::Group || of == Of::GroupOthers || of == Of::GroupRms;
   }
+  /// The multiplier, if the spread is one of the batch.
+  GDPO_DEVICE BatchNumbers<double, 1> of_batch(const BatchStat& batch) const {
+    if (of == Of::Within) {
+      const index_t dof = batch.within.all.degrees(ddof);
+      return {{multiplier(eps, eps_at, batch.within.variance(dof), dof)}};
+    }
+    const Moments& m = of == Of::BatchCentered ? batch.centered : batch.raw;
+    const index_t dof = m.n - ddof;
+    const double v = of == Of::BatchRms ? gdpo::detail::about_zero(m, dof) : variance(m, ddof);
+    return {{multiplier(eps, eps_at, v, dof)}};
+  }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
     using V = std::decay_t<decltype(a.group.m2)>;
+    if (!of_group()) return V(numbers_of_batch(*this, a)[0]);
     V v = math::constant<V>(1.0);
     index_t dof = 1;
-    if (of == Of::Within) {
-      dof = a.batch.within.all.degrees(ddof);
-      v = math::constant<V>(a.batch.within.variance(dof));
-    } else if (!of_group()) {
-      const Moments& m = of == Of::BatchCentered ? a.batch.centered : a.batch.raw;
-      dof = m.n - ddof;
-      v = math::constant<V>(of == Of::BatchRms ? gdpo::detail::about_zero(m, dof)
-                                               : variance(m, ddof));
-    } else if (a.group.n != 1) {
+    if (a.group.n != 1) {
       dof = a.group.n - ddof;
       v = of == Of::GroupRms ? gdpo::detail::about_zero(a.group, dof) : variance(a.group, ddof);
       if (of == Of::GroupOthers) {
@@ -174,15 +181,21 @@ struct LeaveOneOutStd {
 /// compute_gpg_outcome_advantage: groups that are all wrong dilute the gradient of the batch, and
 /// the factor undoes it. A batch of zeros has the factor `used`, and its centered values are 0.
 struct NonzeroShare {
-  static constexpr bool per_group = true;  ///< One value for the group, and for the batch.
-  /// It reads the batch.
-  bool reads_batch() const { return true; }
+  static constexpr bool per_group = true,  ///< One value for the group, and for the batch.
+      takes_lanes = true;                  ///< Several rewards in one call.
+  /// It reads how many values of the batch are not 0.
+  BatchParts reads_batch() const { return {false, true, false, false}; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "used values / nonzero values of the batch"; }
   /// The multiplier of the batch.
-  GDPO_DEVICE double operator()(const ScaleArgs& a) const {
-    const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
-    return static_cast<double>(a.batch.used) / static_cast<double>(nonzero);
+  GDPO_DEVICE BatchNumbers<double, 1> of_batch(const BatchStat& batch) const {
+    const index_t nonzero = batch.nonzero > 0 ? batch.nonzero : 1;
+    return {{static_cast<double>(batch.used) / static_cast<double>(nonzero)}};
+  }
+  /// The multiplier of the batch.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    return numbers_of_batch(*this, a)[0];
   }
 };
 

@@ -126,14 +126,33 @@ struct GroupSpreads {
   }
 };
 
+/// The parts of BatchStat that a policy reads.
+struct BatchParts {
+  bool raw = false,      ///< The moments before the baseline.
+      nonzero = false,   ///< The number of values that are not 0.
+      centered = false,  ///< Of a Scale: the moments after the baseline.
+      within = false;    ///< Of a Scale: the spreads inside the groups.
+  /// Whether it reads any of them.
+  constexpr explicit operator bool() const { return raw || nonzero || centered || within; }
+};
+
 /// Moments over all used values of a column in the batch.
-/// A policy gets them filled in if it reads the batch (`reads_batch`); otherwise they are empty.
+/// A policy gets filled in what it reads (`reads_batch`), and `used`; the rest is empty.
 struct BatchStat {
   Moments raw,          ///< Before the baseline.
-      centered;         ///< After the baseline; computed for a Scale that reads the batch.
+      centered;         ///< After the baseline; computed for a Scale only.
   index_t used = 0,     ///< Number of used values.
       nonzero = 0;      ///< Those of them that are not 0.
-  GroupSpreads within;  ///< Inside the groups; computed for a Scale that reads the batch.
+  GroupSpreads within;  ///< Inside the groups; computed for a Scale only.
+};
+
+/// N numbers that a policy takes from the statistics of the batch, the same for every group: what
+/// its `of_batch` returns. V: double, or lanes with one column each.
+template <class V, int N>
+struct BatchNumbers {
+  V number[N];  ///< The numbers.
+  /// Number i.
+  GDPO_INLINE const V& operator[](int i) const { return number[i]; }
 };
 
 /// The used members of a group in one column.
@@ -182,8 +201,24 @@ struct GroupLanes {
         m2;              ///< As in Moments.
   };
   const Stat& group;       ///< The moments of the columns.
-  const BatchStat& batch;  ///< Empty: a policy that reads the batch is not called in lanes.
+  const BatchStat& batch;  ///< Empty: see numbers_of_batch.
+  /// (N, L) the numbers of the policy's `of_batch` in each column; null where it reads no batch.
+  const double* of_batch = nullptr;
 };
+
+/// The numbers that a policy takes from the batch, policy.of_batch(batch), as its formula needs
+/// them: computed from the statistics of one column, or loaded for several columns in lanes.
+template <class P, class Args>
+GDPO_DEVICE auto numbers_of_batch(const P& policy, const Args& a) {
+  return policy.of_batch(a.batch);
+}
+template <class P, int L>
+GDPO_INLINE auto numbers_of_batch([[maybe_unused]] const P& policy, const GroupLanes<L>& a) {
+  constexpr int N = static_cast<int>(sizeof(policy.of_batch(a.batch)) / sizeof(double));
+  BatchNumbers<math::Pack<L>, N> lanes;
+  for (int i = 0; i < N; ++i) lanes.number[i] = math::Pack<L>::load(a.of_batch + i * L);
+  return lanes;
+}
 
 // A policy may say the following about itself, as `static constexpr bool name = true`. One that
 // says nothing is called for every member and gets everything.
@@ -206,7 +241,8 @@ struct GroupLanes {
 //       It reads `own_external`: a batch without the column `baseline` is refused.
 //   takes_lanes
 //       The policy has per_group, and its operator is a template over the argument that also takes
-//       GroupLanes: one call then serves several columns.
+//       GroupLanes: one call then serves several columns. If it reads the batch as well, it is
+//       called in lanes only if it has of_batch.
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)
@@ -217,8 +253,12 @@ struct GroupLanes {
 //       groups of one as well (`Singleton` does not apply), and a value that is NaN or infinite
 //       stays in its row.
 //
-// A const member function `bool reads_batch()` says whether `batch` must be computed, which takes
-// a second reading of the rewards. Where a policy has no such function, `batch` is computed.
+// A const member function `reads_batch()` says whether `batch` must be computed, which takes a
+// second reading of the rewards: as a bool, or as the BatchParts that are needed. Where a policy
+// has no such function, `batch` is computed.
+//
+// A const member function `BatchNumbers<double, N> of_batch(const BatchStat&)` gives what the
+// policy takes from the batch. Its operator gets them by numbers_of_batch, also in lanes.
 namespace detail {
 
 GDPO_DECLARED(per_group);
@@ -248,27 +288,52 @@ GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
   }
 }
 
-/// The policy's reads_batch(), or true where it has none.
+/// The policy's reads_batch() as parts: all of them for true, and where it has no such function.
 template <class P, class = void>
 struct ReadsBatch {
-  static bool of(const P&) { return true; }
+  static BatchParts of(const P&) { return {true, true, true, true}; }
 };
 template <class P>
 struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
-  static bool of(const P& policy) { return policy.reads_batch(); }
+  static BatchParts of(const P& policy) {
+    const auto reads = policy.reads_batch();
+    if constexpr (std::is_same_v<decltype(reads), const BatchParts>) {
+      return reads;
+    } else {
+      return {reads, reads, reads, reads};
+    }
+  }
 };
-/// Which policies read the batch: `any` of the two, or the `scale`, which needs the centered
-/// values too.
+/// Which policies read the batch: `any` of the two, the `baseline`, or the `scale`, which may need
+/// the centered values too.
 struct BatchReaders {
-  bool any = false, scale = false;
+  bool any = false, baseline = false, scale = false;
+  BatchParts parts;  ///< What the two read.
   template <class Baseline, class Scale>
   static BatchReaders of(const Baseline& baseline, const Scale& scale) {
     BatchReaders read;
-    read.scale = ReadsBatch<Scale>::of(scale);
-    read.any = read.scale || ReadsBatch<Baseline>::of(baseline);
+    read.parts = ReadsBatch<Scale>::of(scale);
+    read.scale = bool(read.parts);
+    const BatchParts before = ReadsBatch<Baseline>::of(baseline);
+    read.baseline = bool(before);
+    read.parts.raw |= before.raw;
+    read.parts.nonzero |= before.nonzero;
+    read.any = read.baseline || read.scale;
     return read;
   }
 };
+
+/// Whether the policy says what it takes from the batch.
+template <class P, class = void>
+constexpr bool has_of_batch_v = false;
+template <class P>
+constexpr bool has_of_batch_v<
+    P, std::void_t<decltype(std::declval<const P&>().of_batch(std::declval<const BatchStat&>()))>> =
+    true;
+/// How many numbers that are.
+template <class P>
+constexpr int numbers_in_v = static_cast<int>(
+    sizeof(std::declval<const P&>().of_batch(std::declval<const BatchStat&>())) / sizeof(double));
 
 /// value - baseline; the baseline is a V or a Split of V. V: double or lanes.
 template <class V>

@@ -95,18 +95,21 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     end_group();
   }
 
-  /// Calls visit(args, rule) for every used member of group g that has a value in column c.
-  template <class Visit>
-  void visit_used(index_t g, index_t c, const Visit& visit) {
+  /// Reads column c of group g, and throws what its rewards and its size are refused for.
+  void read(index_t g, index_t c) {
+    begin_group(g);
+    begin_column(c);
+  }
+
+  /// Writes the used values of column c of group g minus their baselines, without gaps.
+  void center_values(index_t g, index_t c, double* centered) {
     begin_group(g);
     visit_members(c, [&](index_t, const MemberArgs& args, Rule rule) {
-      if (args.own >= 0) visit(args, rule);
+      if (args.own >= 0) centered[args.own] = rule == Rule::Zero ? 0.0 : this->centered(rule, args);
     });
   }
 
-  /// The statistics of the column of the group that was visited last.
-  const GroupStat& stat() const { return stat_; }
-
+ private:
   /// Returns the value of a member minus its baseline. A baseline that is one number for the whole
   /// group is computed only for the first member.
   double centered(Rule rule, const MemberArgs& args) {
@@ -117,7 +120,6 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return center(args.value, base_);
   }
 
- private:
   // ---- one group --------------------------------------------------------------------------------
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }

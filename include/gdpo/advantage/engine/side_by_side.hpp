@@ -215,16 +215,31 @@ class SideBySide {
   bool apply_policies(Packed<W>& pack, index_t first) {
     using Lanes = math::Pack<W>;
     if constexpr (sums_first) {
-      if (!sums_clearly_differ(pack)) return false;
+      if (!sums_clearly_differ(pack.equal, pack.stat, pack.magnitudes, call_.reader.terms()))
+        return false;
     }
-    const GroupLanes<W> args{pack.stat, no_batch_};
-    pack.base = split<Lanes>(call_.baseline(args));
-    pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
+    const ColumnScratch& columns = call_.work.columns;
+    pack.base = split<Lanes>(
+        call_.baseline(args_of(pack, call_.baseline, columns.of_baseline, first)));
+    pack.factor = select(pack.equal, Lanes::all(0.0),
+                         math::constant<Lanes>(
+                             call_.scale(args_of(pack, call_.scale, columns.of_scale, first))));
     if constexpr (!sums_first) {
       pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
       if (call_.report) keep_factors(pack, first);
     }
     return true;
+  }
+
+  /// What a policy sees of the block of columns from `first` on. of_batch: its numbers in lanes.
+  template <int W, class P>
+  GroupLanes<W> args_of(const Packed<W>& pack, const P&, const std::vector<double>& of_batch,
+                        index_t first) const {
+    if constexpr (has_of_batch_v<P>) {
+      if (!of_batch.empty())
+        return {pack.stat, no_batch_, of_batch.data() + first * (W / lanes_) * numbers_in_v<P>};
+    }
+    return {pack.stat, no_batch_};
   }
 
   /// Writes the factors of the pack to the report's scratch.
@@ -240,26 +255,6 @@ class SideBySide {
         call_.work.report[static_cast<std::size_t>((g + p) * call_.columns + first + j)] =
             factors[p * lanes_ + j];
     }
-  }
-
-  /// Whether in every group the sums are exactly equal, or differ by more than the rounding t of
-  /// their terms. max - min <= t implies m2 <= n t^2, so a larger m2 proves a difference; twice
-  /// that bound leaves room for the rounding of m2.
-  template <int P>
-  bool sums_clearly_differ(const Packed<P>& pack) const {
-    double squares[P], magnitudes[P];
-    select(pack.equal, math::Pack<P>::all(math::infinity), pack.stat.m2).store(squares);
-    auto most = math::Pack<P>::all(0.0);
-    for (index_t k = 0; k < pack.members; ++k) {
-      most = (math::max)(most, math::Pack<P>::load(pack.magnitudes + k * P));
-    }
-    most.store(magnitudes);
-    bool clear = true;
-    for (int p = 0; p < P; ++p) {
-      const double tolerance = rounding_of_sum(call_.reader.terms(), magnitudes[p]);
-      clear = clear && squares[p] > 2 * static_cast<double>(pack.members) * tolerance * tolerance;
-    }
-    return clear;
   }
 
   /// Sets `outcome` for each group of the pack. Its combined values must be all 0, or one of them

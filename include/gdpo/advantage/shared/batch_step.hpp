@@ -2,6 +2,7 @@
 // The second stage of an estimator: from combined values to advantages.
 #include <algorithm>
 #include <array>
+#include <gdpo/advantage/shared/group_stats.hpp>
 #include <gdpo/advantage/shared/group_units.hpp>
 #include <gdpo/advantage/workspace.hpp>
 #include <gdpo/core/exec.hpp>

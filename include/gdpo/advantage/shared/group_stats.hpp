@@ -127,5 +127,26 @@ GDPO_INLINE double rounding_of_sum(index_t terms, double magnitude) {
   return terms < 2 ? 0.0 : 4.0 * static_cast<double>(terms) * 0x1p-53 * magnitude;
 }
 
+/// Whether in each of P groups the sums are exactly equal, or differ by more than the rounding t of
+/// their terms. magnitudes: (members, P) sums of |terms|. max - min <= t implies m2 <= n t^2, so a
+/// larger m2 proves a difference; twice that bound leaves room for the rounding of m2.
+template <int P>
+GDPO_NOINLINE bool sums_clearly_differ(const math::Mask<P>& equal,
+                                       const typename GroupLanes<P>::Stat& stat,
+                                       const double* magnitudes, index_t terms) {
+  double squares[P], largest[P];
+  select(equal, math::Pack<P>::all(math::infinity), stat.m2).store(squares);
+  auto most = math::Pack<P>::all(0.0);
+  for (index_t k = 0; k < stat.n; ++k)
+    most = (math::max)(most, math::Pack<P>::load(magnitudes + k * P));
+  most.store(largest);
+  bool clear = true;
+  for (int p = 0; p < P; ++p) {
+    const double tolerance = rounding_of_sum(terms, largest[p]);
+    clear = clear && squares[p] > 2 * static_cast<double>(stat.n) * tolerance * tolerance;
+  }
+  return clear;
+}
+
 }  // namespace detail
 GDPO_END_NAMESPACE

@@ -872,7 +872,7 @@ GDPO_DEVICE GroupSpreads spreads_of_groups(Block& block, const double* squares,
       sum_of_groups<Order>(block, groups, shared, [&](index_t g) { return squares[g]; });
   if (!gdpo::detail::has_shares(spreads.squares)) return spreads;
   spreads.shares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) {
-    return gdpo::detail::share_of(squares[g], sizes[g], spreads.squares);
+    return gdpo::detail::share_of(squares[g], static_cast<double>(sizes[g]), spreads.squares);
   });
   return spreads;
 }
