@@ -84,31 +84,41 @@ namespace detail {
 
 /// Writes n and the range of x_0..x_{n-1} into m, which is fresh. Returns whether a member is
 /// NaN. w: weights (null: all 1); a number of weight 0 is left out.
-inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
-  bool has_nan = false;
+GDPO_NOINLINE inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
+  using Lanes = math::Pack<8>;
+  const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
+  Lanes low = Lanes::all(m.min), high = Lanes::all(m.max), members = zero;
+  auto nan = is_nan(low);
   index_t i = 0;
-  if (!w) {  // every number is a member: eight at a time
-    using Lanes = math::Pack<8>;
-    Lanes low = Lanes::all(m.min), high = Lanes::all(m.max);
-    auto nan = is_nan(low);
-    for (; i + 8 <= n; i += 8) {
-      const Lanes value = Lanes::load(x + i);
+  for (; i + 8 <= n; i += 8) {  // eight at a time
+    const Lanes value = Lanes::load(x + i);
+    if (w) {
+      const auto absent = Lanes::load(w + i) == zero;
+      members = members + select(absent, zero, one);
+      low = (math::min)(low, select(absent, low, value));
+      high = (math::max)(high, select(absent, high, value));
+      nan = either(nan, is_nan(select(absent, zero, value)));
+    } else {
       low = (math::min)(low, value);
       high = (math::max)(high, value);
       nan = either(nan, is_nan(value));
     }
-    has_nan = any(nan);
-    m.min = tree_min(low);
-    m.max = -tree_min(Lanes::all(0.0) - high);
-    m.n = i;
   }
+  bool has_nan = any(nan);
+  Moments range;
+  range.min = tree_min(low);
+  range.max = -tree_min(zero - high);
+  range.n = w ? static_cast<index_t>(tree_sum(members)) : i;
+  // Which of 0 and -0 is the smallest of weighted numbers is decided in their order.
+  if (w && (range.min == 0 || range.max == 0)) range = m, has_nan = false, i = 0;
   for (; i < n; ++i) {
     if (w && w[i] == 0) continue;
-    ++m.n;
+    ++range.n;
     has_nan = has_nan || math::is_nan(x[i]);
-    m.min = (math::min)(m.min, x[i]);
-    m.max = (math::max)(m.max, x[i]);
+    range.min = (math::min)(range.min, x[i]);
+    range.max = (math::max)(range.max, x[i]);
   }
+  m = range;
   return has_nan;
 }
 

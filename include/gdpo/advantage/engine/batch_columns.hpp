@@ -51,8 +51,9 @@ struct BatchColumns {
     const std::size_t i = as_size(c * groups + g);
     work.sizes[i] = static_cast<double>(n);
     work.squares[i] = squares;
-    if (parts.centered) work.means[i] = mean, work.low_means[i] = low, work.states[i] =
-        static_cast<unsigned char>(state);
+    if (parts.centered)
+      work.means[i] = mean, work.low_means[i] = low,
+      work.states[i] = static_cast<unsigned char>(state);
   }
   /// The moments of group g in column c, without the range.
   GroupStat stat(index_t g, index_t c) const {
@@ -142,10 +143,8 @@ class ColumnReader {
   template <int L, int P>
   GDPO_NOINLINE bool read_packed(index_t g, int groups, index_t members) {
     constexpr int W = L * P;
-    const auto row = [borrowed = BorrowedGroups<Groups>{batch_.groups}, g, groups](int p,
-                                                                                   index_t k) {
-      return borrowed.row(g + (p < groups ? p : 0), k);
-    };
+    const auto row = [borrowed = BorrowedGroups<Groups>{batch_.groups}, g, groups](
+                         int p, index_t k) { return borrowed.row(g + (p < groups ? p : 0), k); };
     double *block = scratch_.lanes.data(), *magnitudes = block + members * W,
            *rewards = magnitudes + members * W;
     typename GroupLanes<W>::Stat stat;
@@ -154,8 +153,8 @@ class ColumnReader {
       if constexpr (sums_first) {
         reader_.lane_sums(row, members, rewards, block, magnitudes);
         for (index_t i = 0; reader_.changes_sums() && i < members * W; ++i)
-          block[i] = reader_.changed_sum(row(static_cast<int>(i % W), i / W), block[i],
-                                         magnitudes[i]);
+          block[i] =
+              reader_.changed_sum(row(static_cast<int>(i % W), i / W), block[i], magnitudes[i]);
       } else {
         reader_.template load_lanes<L, P>(row, members, first, block);
       }
@@ -206,10 +205,11 @@ class ColumnReader {
         reader_.weighted_sums(row, members, seq_ ? nullptr : scratch_.lanes.data(), x,
                               scratch_.magnitudes.data());
       } else {
-        for (index_t k = 0; k < members; ++k) x[k] = reader_(row(k), work_.used_rewards[as_size(c)]);
+        for (index_t k = 0; k < members; ++k)
+          x[k] = reader_(row(k), work_.used_rewards[as_size(c)]);
       }
-      double* const values = columns_.keeps_values() ? columns_.raw(c) + start_ + counts_[c]
-                                                     : scratch_.values.data();
+      double* const values =
+          columns_.keeps_values() ? columns_.raw(c) + start_ + counts_[c] : scratch_.values.data();
       index_t n = 0;
       double magnitude = 0;
       for (index_t k = 0; k < members; ++k) {

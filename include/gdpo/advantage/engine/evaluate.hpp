@@ -149,7 +149,8 @@ class Evaluation {
     work.columns.counts.resize(as_size(units * call_.columns));
     work.columns.starts.assign(1, 0);
     for (index_t u = 0, rows = 0; u < units; ++u) {
-      for (index_t g = units_.begin(u); g < units_.end(u); ++g) rows += call_.batch.groups.length(g);
+      for (index_t g = units_.begin(u); g < units_.end(u); ++g)
+        rows += call_.batch.groups.length(g);
       work.columns.starts.push_back(rows);
     }
     read_columns(exec, columns);
@@ -184,8 +185,7 @@ class Evaluation {
       error.guard(unit, [&] {
         ColumnReader<T, Groups, sums_first> read(columns, call_.batch, reader_, call_.work, scratch,
                                                  call_.lanes, refuses_one);
-        if (!read.read(unit, units_.begin(unit), units_.end(unit)))
-          scratch.cases.refused = true;
+        if (!read.read(unit, units_.begin(unit), units_.end(unit))) scratch.cases.refused = true;
       });
     });
     if (!error.caught() && !any_worker([](const GroupScratch& w) { return w.cases.refused; }))
@@ -237,7 +237,8 @@ class Evaluation {
         const auto of_column = policy.of_batch(call_.work.batch_stats[as_size(c)]);
         for (int i = 0; i < count; ++i) numbers.push_back(of_column[i]);
       }
-      if (reads) spread_numbers(numbers.data(), count, call_.columns, lanes_of(call_.columns), lanes);
+      if (reads)
+        spread_numbers(numbers.data(), count, call_.columns, lanes_of(call_.columns), lanes);
     }
   }
 

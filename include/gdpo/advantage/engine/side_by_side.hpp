@@ -219,11 +219,11 @@ class SideBySide {
         return false;
     }
     const ColumnScratch& columns = call_.work.columns;
-    pack.base = split<Lanes>(
-        call_.baseline(args_of(pack, call_.baseline, columns.of_baseline, first)));
-    pack.factor = select(pack.equal, Lanes::all(0.0),
-                         math::constant<Lanes>(
-                             call_.scale(args_of(pack, call_.scale, columns.of_scale, first))));
+    pack.base =
+        split<Lanes>(call_.baseline(args_of(pack, call_.baseline, columns.of_baseline, first)));
+    pack.factor = select(
+        pack.equal, Lanes::all(0.0),
+        math::constant<Lanes>(call_.scale(args_of(pack, call_.scale, columns.of_scale, first))));
     if constexpr (!sums_first) {
       pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
       if (call_.report) keep_factors(pack, first);

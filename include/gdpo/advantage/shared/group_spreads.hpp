@@ -63,8 +63,9 @@ template <class Order>
 GroupSpreads spreads_of(Order order, const double* squares, const double* sizes, index_t groups) {
   GroupSpreads spreads;
   count_groups(spreads, squares, sizes, groups);
-  spreads.squares = sum_rows<1>(order, squares, nullptr, groups,
-                                [](const auto& value, const auto&) { return std::array{value}; })[0];
+  spreads.squares =
+      sum_rows<1>(order, squares, nullptr, groups,
+                  [](const auto& value, const auto&) { return std::array{value}; })[0];
   if (!has_shares(spreads.squares)) return spreads;
   spreads.shares = sum_rows<1>(order, squares, sizes, groups,
                                [total = spreads.squares](const auto& value, const auto& n) {
