@@ -148,6 +148,7 @@ struct ShiftedMean {
 /// is infinite, or NaN under MissingEntry::Propagate, makes the batch NaN.
 struct BatchMean {
   static constexpr bool own_value = true,  ///< Depends on the batch and the member's own value.
+      takes_lanes = true,                  ///< Several rewards in one call, but see in_lanes.
       needs_no_group = true;               ///< It is called for groups of one as well.
   bool leave_one_out = false;              ///< The mean of the others.
   /// The settings (core/fields.hpp).
@@ -159,13 +160,26 @@ struct BatchMean {
   BatchParts reads_batch() const { return {true, false, false, false}; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the mean of the batch"; }
+  /// The mean of all values is the same for every member of a group; that of the others is not.
+  bool in_lanes() const { return !leave_one_out; }
+  /// The mean in two doubles.
+  GDPO_DEVICE BatchNumbers<double, 2> of_batch(const BatchStat& batch) const {
+    return {{batch.raw.mean, batch.raw.mean_low}};
+  }
   /// The mean in two doubles: mean_others = mean - (x - mean) / (n - 1).
-  GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
-    const Moments& all = a.batch.raw;
-    if (!leave_one_out || a.own < 0) return {all.mean, all.mean_low};
-    if (all.n < 2) return {0.0, 0.0};
-    const double above = (a.value - all.mean) - all.mean_low;
-    return {all.mean, all.mean_low - above / static_cast<double>(all.n - 1)};
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    if constexpr (std::is_same_v<V, double>) {
+      const Moments& all = a.batch.raw;
+      if (leave_one_out && a.own >= 0) {
+        if (all.n < 2) return Split<double>{0.0, 0.0};
+        const double above = (a.value - all.mean) - all.mean_low;
+        return Split<double>{all.mean, all.mean_low - above / static_cast<double>(all.n - 1)};
+      }
+    }
+    const auto mean = numbers_of_batch(*this, a);
+    return Split<V>{mean[0], mean[1]};
   }
 };
 

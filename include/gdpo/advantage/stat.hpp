@@ -202,8 +202,10 @@ struct GroupLanes {
   };
   const Stat& group;       ///< The moments of the columns.
   const BatchStat& batch;  ///< Empty: see numbers_of_batch.
-  /// (N, L) the numbers of the policy's `of_batch` in each column; null where it reads no batch.
+  /// The numbers of the policy's `of_batch` in these columns; null where it reads no batch. From
+  /// one number to the next are `of_batch_stride` doubles.
   const double* of_batch = nullptr;
+  index_t of_batch_stride = 0;  ///< See of_batch.
 };
 
 /// The numbers that a policy takes from the batch, policy.of_batch(batch), as its formula needs
@@ -216,7 +218,8 @@ template <class P, int L>
 GDPO_INLINE auto numbers_of_batch([[maybe_unused]] const P& policy, const GroupLanes<L>& a) {
   constexpr int N = static_cast<int>(sizeof(policy.of_batch(a.batch)) / sizeof(double));
   BatchNumbers<math::Pack<L>, N> lanes;
-  for (int i = 0; i < N; ++i) lanes.number[i] = math::Pack<L>::load(a.of_batch + i * L);
+  for (int i = 0; i < N; ++i)
+    lanes.number[i] = math::Pack<L>::load(a.of_batch + i * a.of_batch_stride);
   return lanes;
 }
 
@@ -242,7 +245,8 @@ GDPO_INLINE auto numbers_of_batch([[maybe_unused]] const P& policy, const GroupL
 //   takes_lanes
 //       The policy has per_group, and its operator is a template over the argument that also takes
 //       GroupLanes: one call then serves several columns. If it reads the batch as well, it is
-//       called in lanes only if it has of_batch.
+//       called in lanes only if it has of_batch. A const member function `bool in_lanes()` may say
+//       that with its present settings it is called member by member after all.
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)
@@ -321,6 +325,16 @@ struct BatchReaders {
     read.any = read.baseline || read.scale;
     return read;
   }
+};
+
+/// The policy's in_lanes(), or true where it has none.
+template <class P, class = void>
+struct InLanes {
+  static bool of(const P&) { return true; }
+};
+template <class P>
+struct InLanes<P, std::void_t<decltype(std::declval<const P&>().in_lanes())>> {
+  static bool of(const P& policy) { return policy.in_lanes(); }
 };
 
 /// Whether the policy says what it takes from the batch.

@@ -23,7 +23,10 @@ struct GroupScratch {
   std::vector<double> values;
   std::array<std::vector<double>, reward_column_count> columns;
   std::vector<double> policies;  // (K) scratch for policies with per_group_values
-  std::vector<double> lanes;     // scratch of SideBySide
+  // Of SideBySide: packs of groups; the groups of a unit, and those left to the general path;
+  // places in packs whose rows do not count, and scores of such rows.
+  std::vector<double> lanes, flagged_scores;
+  std::vector<index_t> group_lists, flagged;
   // Cases that the groups of this call have shown so far.
   struct {
     bool raw_singleton = false, uncounted_row = false, refused = false;
@@ -75,8 +78,8 @@ struct ColumnScratch {
   // squares, and what is known about the values (GroupValues).
   std::vector<double> sizes, means, low_means, squares;
   std::vector<unsigned char> states;
-  // (U + 1) where each unit begins; (U, C) how many values it has, later where they begin.
-  std::vector<index_t> starts, counts;
+  std::vector<index_t> begins;  // (G + 1) the rows before each group
+  std::vector<index_t> counts;  // (U, C) the values of a unit of work; later where they begin
   // Of the columns in lanes: what the baseline and the scale take from the batch (of_batch).
   std::vector<double> of_baseline, of_scale;
 };

@@ -1,9 +1,9 @@
 #pragma once
 // Reads the columns of a batch for policies that read its statistics: the used values group after
 // group, and the moments of each group. No policy is called here, so that a program compiles this
-// once for all estimators. Where nothing is missing, groups go side by side in lanes, as in
-// side_by_side.hpp; the others are gathered one by one.
-#include <gdpo/advantage/engine/lane_reader.hpp>
+// once for all estimators. Groups go side by side in lanes, as in side_by_side.hpp; those that do
+// not are gathered one by one.
+#include <gdpo/advantage/engine/lane_packs.hpp>
 #include <gdpo/advantage/shared/batch_step.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>
 #include <gdpo/advantage/shared/group_spreads.hpp>
@@ -21,7 +21,7 @@ struct BatchColumns {
   index_t columns, groups, stride;
   BatchParts parts;
 
-  /// Makes room. starts: where each unit of groups begins among the rows.
+  /// Makes room.
   BatchColumns(ColumnScratch& scratch, index_t column_count, index_t group_count, index_t rows,
                const BatchParts& needed)
       : work(scratch),
@@ -42,7 +42,9 @@ struct BatchColumns {
   bool keeps_values() const { return parts.raw || parts.nonzero || parts.centered; }
   double* raw(index_t c) const { return work.raw.data() + c * stride; }
   double* centered(index_t c) const { return work.centered.data() + c * stride; }
-  /// The values of column c in unit u; before close_gaps() there are gaps between the units.
+  /// Where the values of group g begin, until close_gaps().
+  double* place(index_t g, index_t c) const { return raw(c) + work.begins[as_size(g)]; }
+  /// The values of column c in unit u; after close_gaps(), where they begin.
   index_t& count(index_t u, index_t c) const { return work.counts[as_size(u * columns + c)]; }
 
   /// Writes the moments of group g in column c.
@@ -68,15 +70,23 @@ struct BatchColumns {
     return s;
   }
 
-  /// Moves the values of each column together, and turns the counts into where the values of a unit
-  /// begin. Writes how many values each column has.
-  void close_gaps(std::vector<BatchStat>& stats) const {
-    const index_t units = static_cast<index_t>(work.starts.size()) - 1;
+  /// Moves the values of each column together, and writes how many they are.
+  void close_gaps(const GroupUnits& units, std::vector<BatchStat>& stats) const {
     for (index_t c = 0; c < columns; ++c) {
       index_t end = 0;
-      for (index_t u = 0; u < units; ++u) {
-        const index_t n = count(u, c), start = work.starts[as_size(u)];
-        if (keeps_values() && start != end) std::copy_n(raw(c) + start, n, raw(c) + end);
+      for (index_t u = 0; u < units.count(); ++u) {
+        const index_t first = units.begin(u), last = units.end(u), n = count(u, c),
+                      begin = work.begins[as_size(first)];
+        const bool gaps = n != work.begins[as_size(last)] - begin;
+        if (keeps_values() && gaps) {
+          double* target = raw(c) + end;
+          for (index_t g = first; g < last; ++g) {
+            const auto values = static_cast<index_t>(work.sizes[as_size(c * groups + g)]);
+            target = std::copy_n(place(g, c), values, target);
+          }
+        } else if (keeps_values() && begin != end) {
+          std::copy_n(raw(c) + begin, n, raw(c) + end);
+        }
         count(u, c) = end;
         end += n;
       }
@@ -94,105 +104,107 @@ GDPO_NOINLINE inline index_t nonzero_of(const double* x, index_t n) {
 
 /// Reads groups into BatchColumns, with the scratch memory of one worker.
 template <class T, class Groups, bool sums_first>
-class ColumnReader {
-  using Order = typename Groups::Order;
+class ColumnReader : LanePacks<T, Groups, sums_first> {
+  using Base = LanePacks<T, Groups, sums_first>;
+  using Base::scratch_, Base::columns_, Base::lanes_, Base::groups_, Base::reader_, Base::batch_,
+      Base::work_;
+  using typename Base::Order;
 
  public:
-  /// lanes: groups may go side by side. refuses_one: a group with one used value is an error.
-  ColumnReader(const BatchColumns& columns, const RewardBatch<T, Groups>& batch,
-               const LaneReader<T, Groups, sums_first>& reader, const EstimatorScratch& work,
-               GroupScratch& scratch, bool lanes, bool refuses_one)
-      : columns_(columns),
-        batch_(batch),
-        reader_(reader),
-        work_(work),
-        scratch_(scratch),
-        lanes_(lanes && !batch.valid && !work.used_rewards.empty()),
-        seq_(!lanes),
+  /// lanes: groups may go side by side. compares: a group of one has a rule of its own, and is an
+  /// error if refuses_one.
+  ColumnReader(const BatchColumns& target, const RewardBatch<T, Groups>& batch,
+               const LaneReader<T, Groups, sums_first>& reader, EstimatorScratch& work,
+               GroupScratch& scratch, bool lanes, bool compares, bool refuses_one)
+      : Base(reader, batch, work, scratch, nullptr, target.columns,
+             {false, compares, false, !refuses_one}),
+        target_(target),
+        lanes_asked_(lanes),
         refuses_one_(refuses_one) {}
 
   /// Reads the groups first .. last - 1, which are unit u. Returns false where one is refused.
   bool read(index_t u, index_t first, index_t last) {
-    start_ = columns_.work.starts[as_size(u)];
-    counts_ = columns_.columns > 0 ? &columns_.count(u, 0) : nullptr;
-    std::fill_n(counts_, columns_.columns, index_t{0});
-    refused_ = false;
-    for (index_t g = first, n = 1; g < last; g += n) n = read_groups(g, last);
+    complete_ = true, refused_ = false;
+    if (lanes_asked_ && !work_.used_rewards.empty()) {
+      read_packs(first, last);
+    } else {
+      for (index_t g = first; g < last; ++g) read_group(g);
+    }
+    const std::vector<index_t>& begins = target_.work.begins;
+    for (index_t c = 0; c < columns_; ++c) {
+      const double* const sizes = target_.work.sizes.data() + c * target_.groups;
+      index_t& n = target_.count(u, c);
+      n = complete_ ? begins[as_size(last)] - begins[as_size(first)] : 0;
+      for (index_t g = first; !complete_ && g < last; ++g) n += static_cast<index_t>(sizes[g]);
+    }
     return !refused_;
   }
 
  private:
-  /// Reads groups from g on, and returns how many.
-  index_t read_groups(index_t g, index_t last) {
-    const index_t members = batch_.groups.length(g);
-    if (!lanes_ || members < 2) return read_group(g), 1;
-    return with_lanes(lanes_of(columns_.columns), [&](auto lanes) {
-      constexpr int L = decltype(lanes)::value, P = side_by_side<L>;
-      index_t n = 1;
-      while (n < P && g + n < last && batch_.groups.length(g + n) == members) ++n;
-      if constexpr (L == 1 || !sums_first) {
-        if (read_packed<L, P>(g, static_cast<int>(n), members)) return n;
+  void read_packs(index_t first, index_t last) {
+    index_t small = 0, *const list = scratch_.group_lists.data();
+    const index_t n = this->list_groups(first, last, list, small);
+    for (index_t i = 0; i < n;) {
+      LanePack packs[Base::most_packs];
+      int count = 0;
+      for (; count < Base::most_packs && i < n; ++count)
+        i += this->start(packs[count], list + i, n - i, count);
+      for (index_t block = 0; block < columns_; block += lanes_) {
+        for (int s = 0; s < count; ++s) this->load(packs[s], block);
+        for (int s = 0; s < count; ++s) this->find_moments(packs[s], block);
+        for (int s = 0; s < count; ++s) keep(packs[s], block);
       }
-      for (index_t p = 0; p < n; ++p) read_group(g + p);
-      return n;
+      for (int s = 0; s < count; ++s) {
+        for (int p = 0; p < packs[s].groups; ++p) {
+          if (packs[s].declined[p]) read_group(packs[s].number[p]);
+        }
+      }
+    }
+    for (index_t i = n; i < n + small; ++i) read_group(list[i]);
+  }
+
+  /// Writes the values and moments of a block of columns.
+  void keep(const LanePack& pack, index_t first) {
+    const int columns = this->columns_from(first);
+    for (int p = 0; p < pack.groups; ++p) {
+      for (int j = 0; j < columns; ++j) {
+        const int i = p * lanes_ + j;
+        const auto n = static_cast<index_t>(pack.count[i]);
+        target_.keep(pack.number[p], first + j, n, n < 2 ? 0.0 : pack.m2[i], pack.mean[i],
+                     pack.mean_low[i],
+                     pack.equal[i] != 0 ? GroupValues::Degenerate : GroupValues::Differ);
+      }
+    }
+    complete_ = complete_ && !pack.uneven;
+    if (!target_.keeps_values()) return;
+    pack.uneven ? keep_known(pack, first) : keep_runs(pack, first);
+  }
+  /// Writes the values of a pack without gaps.
+  void keep_runs(const LanePack& pack, index_t first) const {
+    index_t begin[most_lanes], length[most_lanes];
+    for (int i = 0; i < pack.groups * lanes_; ++i) {
+      const index_t c = first + i % lanes_;
+      begin[i] = c * target_.stride + target_.work.begins[as_size(pack.number[i / lanes_])];
+      length[i] = pack.members;
+    }
+    this->with_shape([&](auto lanes, auto groups) {
+      write_runs<decltype(lanes)::value* decltype(groups)::value>(
+          pack.block, length, pack.groups * lanes_, begin, target_.work.raw.data());
     });
   }
-
-  /// Reads the groups g .. g + groups - 1 of `members` members each. False: a value is missing or
-  /// infinite, or sums are close to their rounding.
-  template <int L, int P>
-  GDPO_NOINLINE bool read_packed(index_t g, int groups, index_t members) {
-    constexpr int W = L * P;
-    const auto row = [borrowed = BorrowedGroups<Groups>{batch_.groups}, g, groups](
-                         int p, index_t k) { return borrowed.row(g + (p < groups ? p : 0), k); };
-    double *block = scratch_.lanes.data(), *magnitudes = block + members * W,
-           *rewards = magnitudes + members * W;
-    typename GroupLanes<W>::Stat stat;
-    math::Mask<W> equal;
-    for (index_t first = 0; first < columns_.columns; first += L) {
-      if constexpr (sums_first) {
-        reader_.lane_sums(row, members, rewards, block, magnitudes);
-        for (index_t i = 0; reader_.changes_sums() && i < members * W; ++i)
-          block[i] =
-              reader_.changed_sum(row(static_cast<int>(i % W), i / W), block[i], magnitudes[i]);
-      } else {
-        reader_.template load_lanes<L, P>(row, members, first, block);
-      }
-      if (!lane_stat<Order, W>(Order{}, block, members, stat, equal)) return false;
-      if constexpr (sums_first) {
-        if (!sums_clearly_differ(equal, stat, magnitudes, reader_.terms())) return false;
-      }
-      keep_packed<L, P>(g, groups, first, block, stat, equal);
-    }
-    for (index_t c = 0; c < columns_.columns; ++c) counts_[c] += groups * members;
-    return true;
-  }
-
-  /// Writes the values and moments of packed groups.
-  template <int L, int P>
-  void keep_packed(index_t g, int groups, index_t first, const double* block,
-                   const typename GroupLanes<L * P>::Stat& stat,
-                   const math::Mask<L * P>& equal) const {
-    constexpr int W = L * P;
-    double squares[W], mean[W], low[W], differ[W];
-    stat.m2.store(squares);
-    stat.mean.store(mean);
-    stat.mean_low.store(low);
-    select(equal, math::Pack<W>::all(0.0), math::Pack<W>::all(1.0)).store(differ);
-    const index_t members = stat.n, lanes = (std::min<index_t>)(L, columns_.columns - first);
-    index_t target[W];
-    for (int p = 0; p < groups; ++p) {
-      for (int j = 0; j < L; ++j) {
-        const int i = p * L + j;
-        const index_t c = first + j;
-        target[i] = c * columns_.stride + start_ + (j < lanes ? counts_[c] : 0) + p * members;
-        if (j >= lanes) continue;
-        columns_.keep(g + p, c, members, squares[i], mean[i], low[i],
-                      differ[i] != 0 ? GroupValues::Differ : GroupValues::Degenerate);
+  /// Writes the values that are not NaN.
+  GDPO_NOINLINE void keep_known(const LanePack& pack, index_t first) const {
+    const int width = this->width();
+    for (int p = 0; p < pack.groups; ++p) {
+      for (int j = 0; j < this->columns_from(first); ++j) {
+        double* values = target_.place(pack.number[p], first + j);
+        const double* x = pack.block + p * lanes_ + j;
+        for (index_t k = 0; k < pack.length[p]; ++k, x += width) {
+          *values = *x;
+          values += !math::is_nan(*x);
+        }
       }
     }
-    if (columns_.keeps_values())
-      write_runs<W>(block, members, groups * L, target, columns_.work.raw.data());
   }
 
   /// Reads all columns of group g, one number at a time.
@@ -200,44 +212,37 @@ class ColumnReader {
     const index_t members = batch_.groups.length(g);
     const auto row = [this, g](index_t k) { return batch_.groups.row(g, k); };
     double* const x = scratch_.column.data();
-    for (index_t c = 0; c < columns_.columns; ++c) {
+    for (index_t c = 0; c < columns_; ++c) {
       if constexpr (sums_first) {
-        reader_.weighted_sums(row, members, seq_ ? nullptr : scratch_.lanes.data(), x,
+        reader_.weighted_sums(row, members, lanes_asked_ ? scratch_.lanes.data() : nullptr, x,
                               scratch_.magnitudes.data());
       } else {
         for (index_t k = 0; k < members; ++k)
           x[k] = reader_(row(k), work_.used_rewards[as_size(c)]);
       }
-      double* const values =
-          columns_.keeps_values() ? columns_.raw(c) + start_ + counts_[c] : scratch_.values.data();
+      double* const values = target_.keeps_values() ? target_.place(g, c) : scratch_.values.data();
       index_t n = 0;
       double magnitude = 0;
       for (index_t k = 0; k < members; ++k) {
         if (batch_.valid && batch_.valid(row(k)) == 0) continue;
         if (sums_first) magnitude = (math::max)(magnitude, scratch_.magnitudes[as_size(k)]);
-        if (!reader_.skips() || !math::is_nan(x[k])) values[n++] = x[k];
+        if (!this->missing(x[k])) values[n++] = x[k];
       }
       GroupStat stat = group_stat(Order{}, values, n);
-      if (sums_first) equate_sums(stat, reader_.terms(), magnitude);
-      counts_[c] += n;
+      if (sums_first) detail::equate_sums(stat, reader_.terms(), magnitude);
+      complete_ = complete_ && n == members;
       refused_ = refused_ || (n == 1 && refuses_one_);
-      columns_.keep(g, c, n, squares_of(stat), stat.mean, stat.mean_low,
-                    stat.unknown      ? GroupValues::Unknown
-                    : stat.degenerate ? GroupValues::Degenerate
-                                      : GroupValues::Differ);
+      target_.keep(g, c, n, squares_of(stat), stat.mean, stat.mean_low,
+                   stat.unknown      ? GroupValues::Unknown
+                   : stat.degenerate ? GroupValues::Degenerate
+                                     : GroupValues::Differ);
     }
   }
 
-  const BatchColumns& columns_;
-  const RewardBatch<T, Groups>& batch_;
-  const LaneReader<T, Groups, sums_first>& reader_;
-  const EstimatorScratch& work_;
-  GroupScratch& scratch_;
-  const bool lanes_, seq_, refuses_one_;
-  // The unit at hand.
-  index_t start_ = 0;
-  index_t* counts_ = nullptr;
-  bool refused_ = false;
+  const BatchColumns& target_;
+  const bool lanes_asked_, refuses_one_;
+  bool complete_ = true,  ///< Every row of the unit has a value in every column.
+      refused_ = false;   ///< The unit has a group that is refused.
 };
 
 /// Repeats numbers of columns for packs of groups: for each block of L columns and each of the

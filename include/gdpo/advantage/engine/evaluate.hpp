@@ -62,7 +62,8 @@ class Evaluation {
   template <class Exec>
   void operator()(const Exec& exec) {
     if (reads_batch_.any) read_batch(exec);
-    const bool side_by_side = call_.lanes && policies_in_lanes();
+    const bool side_by_side = call_.lanes && in_lanes(call_.baseline, reads_batch_.baseline) &&
+                              in_lanes(call_.scale, reads_batch_.scale);
     for_each_unit(exec, [&](index_t worker, index_t unit) {
       Worker(call_, call_.work.workers[as_size(worker)])
           .combine(units_.begin(unit), units_.end(unit), side_by_side);
@@ -112,7 +113,7 @@ class Evaluation {
       work.terms.resize(members * 8);
       work.used.assign(members, 1);
       work.present.resize(members);
-      work.lanes.resize(SideBySide<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
+      LanePacks<T, Groups, sums_first>::reserve(work, members, as_size(units_.size));
     }
   }
 
@@ -131,10 +132,10 @@ class Evaluation {
     for (index_t unit = 0; unit < units_.count(); ++unit) f(0, unit);
   }
 
-  /// Whether the policies can be called in lanes as far as they read the batch.
-  bool policies_in_lanes() const {
-    return (!reads_batch_.baseline || has_of_batch_v<Baseline>)&&(!reads_batch_.scale ||
-                                                                  has_of_batch_v<Scale>);
+  /// Whether a policy can be called in lanes with its settings. reads: it reads the batch.
+  template <class P>
+  static bool in_lanes(const P& policy, bool reads) {
+    return takes_lanes_v<P> && InLanes<P>::of(policy) && (!reads || has_of_batch_v<P>);
   }
 
   /// Fills in the statistics of the columns over the batch: those of all used values, and if the
@@ -145,16 +146,12 @@ class Evaluation {
     const BatchParts& parts = reads_batch_.parts;
     const BatchColumns columns(work.columns, call_.columns, units_.groups,
                                call_.batch.rewards.extent[0], parts);
-    const index_t units = units_.count();
-    work.columns.counts.resize(as_size(units * call_.columns));
-    work.columns.starts.assign(1, 0);
-    for (index_t u = 0, rows = 0; u < units; ++u) {
-      for (index_t g = units_.begin(u); g < units_.end(u); ++g)
-        rows += call_.batch.groups.length(g);
-      work.columns.starts.push_back(rows);
-    }
+    work.columns.counts.resize(as_size(units_.count() * call_.columns));
+    work.columns.begins.assign(as_size(units_.groups + 1), 0);
+    for (index_t g = 0, rows = 0; g < units_.groups; ++g)
+      work.columns.begins[as_size(g + 1)] = rows += call_.batch.groups.length(g);
     read_columns(exec, columns);
-    columns.close_gaps(work.batch_stats);
+    columns.close_gaps(units_, work.batch_stats);
     for (index_t c = 0; c < call_.columns; ++c) {
       BatchStat& batch = work.batch_stats[as_size(c)];
       if (parts.raw) batch.raw = moments(exec, columns.raw(c), batch.used);
@@ -184,7 +181,7 @@ class Evaluation {
       GroupScratch& scratch = call_.work.workers[as_size(worker)];
       error.guard(unit, [&] {
         ColumnReader<T, Groups, sums_first> read(columns, call_.batch, reader_, call_.work, scratch,
-                                                 call_.lanes, refuses_one);
+                                                 call_.lanes, compares_v<Baseline>, refuses_one);
         if (!read.read(unit, units_.begin(unit), units_.end(unit))) scratch.cases.refused = true;
       });
     });
@@ -206,12 +203,13 @@ class Evaluation {
 
   /// Writes the values of a unit after the baseline.
   void center(const BatchColumns& columns, index_t worker, index_t unit) {
+    const bool one_base = takes_lanes_v<Baseline> && InLanes<Baseline>::of(call_.baseline);
     for (index_t c = 0; c < call_.columns; ++c) {
       const double* x = columns.raw(c) + columns.count(unit, c);
       double* y = columns.centered(c) + columns.count(unit, c);
       for (index_t g = units_.begin(unit); g < units_.end(unit); ++g) {
         const GroupStat stat = columns.stat(g, c);
-        if constexpr (takes_lanes_v<Baseline>) {
+        if (one_base) {
           const MemberArgs args{{stat, call_.work.batch_stats[as_size(c)]}};
           const Rule rule = rule_of<Baseline>(stat, call_.singleton);
           const Split<double> base = base_of(call_.baseline, rule, args, nullptr);
