@@ -5,6 +5,7 @@
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>
 #include <gdpo/group/borrowed.hpp>
+#include <gdpo/group/by_offsets.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -86,7 +87,7 @@ class LanePacks {
   /// Writes the groups first .. last - 1 to `list`, those of similar length next to each other, and
   /// returns how many. Groups too small for lanes go to the end of the list, from `last - first`
   /// backwards.
-  index_t list_groups(index_t first, index_t last, index_t* list, index_t& small) const {
+  index_t list_groups(index_t first, index_t last, index_t* list, index_t& small) {
     const index_t least = traits_.compares ? 2 : 1;
     index_t shortest = batch_.groups.length(first), longest = shortest, n = 0;
     for (index_t g = first; g < last; ++g) {
@@ -94,7 +95,8 @@ class LanePacks {
       shortest = (std::min)(shortest, length), longest = (std::max)(longest, length);
     }
     small = 0;
-    if (shortest == longest && shortest >= least) {
+    same_length_ = shortest == longest && shortest >= least;
+    if (same_length_) {
       for (index_t g = first; g < last; ++g) list[n++] = g;
       return n;
     }
@@ -119,8 +121,12 @@ class LanePacks {
   /// which none is more than twice as long as another.
   index_t start(LanePack& pack, const index_t* list, index_t n, int number) const {
     index_t shortest = batch_.groups.length(list[0]), longest = shortest;
-    int p = 0;
-    for (; p < groups_ && p < n; ++p) {
+    int p = same_length_ ? static_cast<int>((std::min<index_t>)(groups_, n)) : 0;
+    for (int q = 0; q < p; ++q) {
+      pack.number[q] = list[q], pack.length[q] = pack.counted[q] = longest;
+      pack.declined[q] = false;
+    }
+    for (; !same_length_ && p < groups_ && p < n; ++p) {
       const index_t length = batch_.groups.length(list[p]);
       const index_t least = (std::min)(shortest, length), most = (std::max)(longest, length);
       if (most > 2 * least + 2) break;
@@ -288,7 +294,8 @@ class LanePacks {
   index_t longest_;
   int lanes_,                ///< L, the columns of a group in a pack.
       groups_;               ///< P, the groups of a pack.
-  bool suspicious_ = false;  ///< Rewards were missing in the last pack.
+  bool same_length_ = false,  ///< All groups of the unit have one length.
+      suspicious_ = false;    ///< Rewards were missing in the last pack.
 
  private:
   /// The rows of the groups of a pack.
@@ -470,9 +477,10 @@ class LanePacks {
   bool find_runs(const LanePack& pack, index_t* begin) const {
     const BorrowedGroups<Groups> borrowed{batch_.groups};
     bool runs = true;
+    constexpr bool consecutive = std::is_same_v<Groups, GroupsOf> || is_by_offsets_v<Groups>;
     for (int p = 0; p < pack.groups; ++p) {
       const index_t g = pack.number[p], row = begin[p] = borrowed.row(g, 0);
-      for (index_t k = 1; k < pack.length[p]; ++k) runs = runs && borrowed.row(g, k) == row + k;
+      for (index_t k = 1; !consecutive && k < pack.length[p]; ++k) runs = runs && borrowed.row(g, k) == row + k;
     }
     return runs;
   }
