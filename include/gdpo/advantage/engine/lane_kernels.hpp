@@ -3,8 +3,8 @@
 // P rows (or groups) of L rewards each: lanes p L .. p L + L - 1 are the rewards of row p. They
 // are compiled once for each number of rewards, not once for each estimator.
 #include <algorithm>
+#include <gdpo/advantage/shared/group_stats.hpp>
 #include <gdpo/advantage/shared/group_units.hpp>
-#include <gdpo/advantage/stat.hpp>
 #include <gdpo/lanes/segment_sums.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -88,12 +88,14 @@ GDPO_NOINLINE void add_known(const double* x, index_t members, const math::Pack<
 struct LanePack {
   int groups;
   index_t members,  ///< Of the longest group.
+      shortest,     ///< Members of the shortest.
       known;        ///< So many first members of every group have all values.
   index_t number[most_side_by_side], length[most_side_by_side];
   index_t counted[most_side_by_side];  ///< The members that count: used, and with a reward.
   bool declined[most_side_by_side];    ///< The group is left to the general path.
   bool uneven;                         ///< The lanes do not all have `members` values.
   bool skips;                          ///< The sums are without missing rewards.
+  bool has_rows;                       ///< `rows` is filled in.
   // (members, P, L) values, later terms; (members, P) scores, and the sums of their |terms| or of
   // those of the weighted sums; 0 for a row that counts and NaN for another.
   double *block, *scores, *magnitudes, *rows;
@@ -102,7 +104,7 @@ struct LanePack {
   index_t flags,           ///< How many those are.
       unused;              ///< How many of them are not used.
   double* flagged_scores;  ///< The scores of rows that are not used.
-  // Of each lane: the number of values, their moments, 1 where they are all equal (else 0), and the
+  // Of each lane: the number of values if `uneven`, their moments, 1 where they are all equal (else 0), and the
   // bound of GroupStat::rounding.
   double count[most_lanes], mean[most_lanes], mean_low[most_lanes], m2[most_lanes],
       equal[most_lanes], rounding[most_lanes];
@@ -112,6 +114,8 @@ struct LanePack {
   // the largest sum of |terms|, NaN where a score is not finite.
   double bound[most_side_by_side], largest[most_side_by_side];
   double low[most_side_by_side], high[most_side_by_side], size[most_side_by_side];
+  // Of each group 1 where its scores are equal, and where it cannot be told; else 0.
+  double same_scores[most_side_by_side], unclear[most_side_by_side];
 };
 
 /// Combined values of members, a block of L rewards at a time, of a pack without gaps.
@@ -189,6 +193,49 @@ GDPO_NOINLINE void add_known_scores(LanePack& pack, bool first, bool exact) {
   (size + unknown).store(pack.size);
 }
 
+/// Decides by the bound which groups have equal scores; see LanePacks::decide. False: for some group
+/// that the bound does not tell.
+template <int P>
+GDPO_NOINLINE bool decide(LanePack& pack, index_t columns) {
+  using Groups = math::Pack<P>;
+  const double least = 2 * rounding_of_sum(columns, 1.0);
+  const Groups zero = Groups::all(0.0), one = Groups::all(1.0), bound = Groups::load(pack.bound),
+               largest = Groups::load(pack.largest),
+               limit = mul(Groups::all(least * least * static_cast<double>(columns)), bound);
+  const auto equal = largest == zero, unclear = not_finite(bound),
+             decided = either(either(equal, unclear), mul(largest, largest) > limit);
+  select(equal, one, zero).store(pack.same_scores);
+  select(unclear, one, zero).store(pack.unclear);
+  return !any(select(decided, zero, one) > zero);
+}
+/// The same by the exact range of the scores. CombinedRange::equal adds the |terms| in another
+/// order, so that a close call is unclear. False: the bound would not have told.
+template <int P>
+GDPO_NOINLINE bool decide_exactly(LanePack& pack, index_t columns, bool sums_first) {
+  using Groups = math::Pack<P>;
+  const double rounding = sums_first ? 0.0 : rounding_of_sum(columns, 1.0);
+  const Groups zero = Groups::all(0.0), one = Groups::all(1.0), size = Groups::load(pack.size),
+               range = Groups::load(pack.high) - Groups::load(pack.low),
+               tolerance = mul(Groups::all(rounding), size),
+               slack = mul(Groups::all(0x1p-40), tolerance);
+  const auto equal = range <= tolerance - slack,
+             told = either(equal, range > tolerance + slack);
+  select(equal, one, zero).store(pack.same_scores);
+  select(not_finite(size), one, select(told, zero, one)).store(pack.unclear);
+  const auto clear = either(range > mul(Groups::all(4.0), tolerance), size == zero);
+  return !any(select(clear, zero, one) > zero);
+}
+/// Writes exactly 0 to the scores of groups in which they are equal.
+template <int P>
+GDPO_NOINLINE void clear_equal(LanePack& pack) {
+  using Groups = math::Pack<P>;
+  const Groups zero = Groups::all(0.0);
+  const auto equal = Groups::load(pack.same_scores) > zero;
+  if (!any(equal)) return;
+  for (index_t k = 0; k < pack.members; ++k)
+    select(equal, zero, Groups::load(pack.scores + k * P)).store(pack.scores + k * P);
+}
+
 /// The range of the values of each lane that are not NaN, and the second largest and smallest.
 template <int W>
 GDPO_NOINLINE void find_range(LanePack& pack) {
@@ -208,15 +255,16 @@ GDPO_NOINLINE void find_range(LanePack& pack) {
   second_min.store(pack.second_min), second_max.store(pack.second_max);
 }
 
-/// Writes score (members, P) to runs of rows: target[first[p] + k] = score[k, p] for p < groups and
-/// k < length[p].
+/// Writes the scores to runs of rows: target[first[p] + k] = score[k, p] for the members k of each
+/// group p.
 template <int P>
-GDPO_NOINLINE void write_runs(const double* score, const index_t* length, int groups,
-                              const index_t* first, double* target) {
+GDPO_NOINLINE void write_runs(const LanePack& pack, const index_t* first, double* target) {
+  const double* const score = pack.scores;
+  const int groups = pack.groups;
   constexpr int W = (std::min)(P, math::native_width<double>);
   index_t k = 0;
   if constexpr (W > 1) {
-    const index_t shortest = *std::min_element(length, length + groups);
+    const index_t shortest = pack.shortest;
     constexpr std::make_integer_sequence<int, W> lanes{};
     for (; k + W <= shortest; k += W) {
       for (int p = 0; p < groups; p += W) {
@@ -227,8 +275,9 @@ GDPO_NOINLINE void write_runs(const double* score, const index_t* length, int gr
       }
     }
   }
+  if (k == pack.members) return;
   for (int p = 0; p < groups; ++p) {
-    for (index_t i = k; i < length[p]; ++i) target[first[p] + i] = score[i * P + p];
+    for (index_t i = k; i < pack.length[p]; ++i) target[first[p] + i] = score[i * P + p];
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>
 #include <gdpo/group/borrowed.hpp>
+#include <gdpo/group/by_offsets.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -12,10 +13,10 @@ namespace detail {
 /// What the engine must know about an estimator, as values: what takes them is compiled once for
 /// all estimators.
 struct EstimatorTraits {
-  bool zero_sum,      ///< values_sum_to_zero_v
-      compares,       ///< compares_v of the baseline
-      per_member,     ///< The terms are computed member by member.
-      skips_singles;  ///< A column with one value gives 0.
+  bool zero_sum,       ///< values_sum_to_zero_v
+      compares,        ///< compares_v of the baseline
+      per_member,      ///< The terms are computed member by member.
+      skips_singles;   ///< A column with one value gives 0.
 };
 
 /// The packs of one worker. sums_first: a column is the weighted sum of the rewards.
@@ -86,7 +87,7 @@ class LanePacks {
   /// Writes the groups first .. last - 1 to `list`, those of similar length next to each other, and
   /// returns how many. Groups too small for lanes go to the end of the list, from `last - first`
   /// backwards.
-  index_t list_groups(index_t first, index_t last, index_t* list, index_t& small) const {
+  index_t list_groups(index_t first, index_t last, index_t* list, index_t& small) {
     const index_t least = traits_.compares ? 2 : 1;
     index_t shortest = batch_.groups.length(first), longest = shortest, n = 0;
     for (index_t g = first; g < last; ++g) {
@@ -94,7 +95,8 @@ class LanePacks {
       shortest = (std::min)(shortest, length), longest = (std::max)(longest, length);
     }
     small = 0;
-    if (shortest == longest && shortest >= least) {
+    same_length_ = shortest == longest && shortest >= least;
+    if (same_length_) {
       for (index_t g = first; g < last; ++g) list[n++] = g;
       return n;
     }
@@ -119,8 +121,12 @@ class LanePacks {
   /// which none is more than twice as long as another.
   index_t start(LanePack& pack, const index_t* list, index_t n, int number) const {
     index_t shortest = batch_.groups.length(list[0]), longest = shortest;
-    int p = 0;
-    for (; p < groups_ && p < n; ++p) {
+    int p = same_length_ ? static_cast<int>((std::min<index_t>)(groups_, n)) : 0;
+    for (int q = 0; q < p; ++q) {
+      pack.number[q] = list[q], pack.length[q] = pack.counted[q] = longest;
+      pack.declined[q] = false;
+    }
+    for (; !same_length_ && p < groups_ && p < n; ++p) {
       const index_t length = batch_.groups.length(list[p]);
       const index_t least = (std::min)(shortest, length), most = (std::max)(longest, length);
       if (most > 2 * least + 2) break;
@@ -133,7 +139,7 @@ class LanePacks {
       pack.number[rest] = pack.number[0], pack.length[rest] = pack.length[0];
       pack.counted[rest] = pack.length[0], pack.declined[rest] = false;
     }
-    pack.members = longest, pack.known = shortest;
+    pack.members = longest, pack.known = pack.shortest = shortest;
     pack.block = aligned(scratch_.lanes) + number * longest_ * member_scratch;
     pack.scores = pack.block + longest * most_lanes;
     pack.magnitudes = pack.scores + longest * most_side_by_side;
@@ -172,7 +178,6 @@ class LanePacks {
     } else {
       if (complete) suspicious_ = true;
       if (sums_first && reader_.skips() && !pack.skips) load(pack, first);
-      if (suspicious_ && complete) flag_rows(pack);
       if (suspicious_) pack.known = 0;
       moments_of_known(pack);
       judge(pack, first);
@@ -180,7 +185,7 @@ class LanePacks {
     if constexpr (sums_first) equate_sums(pack);
     if (!traits_.per_member) return;
     with_shape([&](auto lanes, auto groups) {
-      find_range<decltype(lanes)::value* decltype(groups)::value>(pack);
+      find_range<decltype(lanes)::value * decltype(groups)::value>(pack);
     });
     if constexpr (!sums_first) {
       for (int i = 0; i < width(); ++i)
@@ -190,6 +195,7 @@ class LanePacks {
 
   /// Adds the scores of the block.
   void add(LanePack& pack, index_t first, bool exact) const {
+    if (exact && pack.known < pack.members && !pack.has_rows) flag_rows(pack);
     with_shape([&](auto lanes, auto groups) {
       constexpr int L = decltype(lanes)::value, P = decltype(groups)::value;
       if (!exact && pack.known == pack.members) {
@@ -233,7 +239,8 @@ class LanePacks {
   GDPO_COLD void keep_factors(const LanePack& pack, index_t first) const {
     for (int p = 0; p < pack.groups; ++p) {
       for (int j = 0; j < columns_from(first); ++j)
-        work_.report[as_size(pack.number[p] * columns_ + first + j)] = pack.factor[p * lanes_ + j];
+        work_.report[as_size(pack.number[p] * columns_ + first + j)] =
+            pack.factor[p * lanes_ + j];
     }
   }
 
@@ -243,49 +250,30 @@ class LanePacks {
   /// cannot tell. Without `exact` they must be all 0, or one of them clearly above the rounding of
   /// its terms (see add_scores for the bound); since they sum to 0, they then differ. False: some
   /// group needs the exact scores.
-  bool decide(LanePack& pack, bool exact, bool* equal) const {
-    const double bound = rounding_of_sum(columns_, 1.0);
+  bool decide(LanePack& pack, bool exact) const {
     bool decided = true;
-    for (int p = 0; p < pack.groups; ++p) {
-      equal[p] = false;
-      if (pack.declined[p]) continue;
-      if (exact) {
-        // CombinedRange::equal adds the |terms| in another order, so a close call is left to it.
-        const double range = pack.high[p] - pack.low[p],
-                     tolerance = sums_first ? 0.0 : bound * pack.size[p],
-                     slack = tolerance * 0x1p-40;
-        equal[p] = range <= tolerance - slack;
-        pack.declined[p] =
-            math::not_finite(pack.size[p]) || !(equal[p] || range > tolerance + slack);
-        decided = decided && (range > 4 * tolerance || (pack.low[p] == 0 && pack.high[p] == 0));
-        continue;
-      }
-      const double largest = pack.largest[p], least = 2 * bound;
-      if (math::not_finite(pack.bound[p])) {
-        pack.declined[p] = true;
-      } else if (largest == 0) {
-        equal[p] = true;
-      } else if (!(largest * largest >
-                   least * least * static_cast<double>(columns_) * pack.bound[p])) {
-        decided = false;
-      }
-    }
+    with_shape([&](auto, auto groups) {
+      constexpr int P = decltype(groups)::value;
+      decided = exact ? decide_exactly<P>(pack, columns_, sums_first) : detail::decide<P>(pack, columns_);
+    });
+    for (int p = 0; p < pack.groups; ++p) pack.declined[p] |= pack.unclear[p] != 0;
     return decided;
   }
 
   /// Writes the scores to row_sums, and the states of rows that do not count.
-  void write(LanePack& pack, const bool* equal) {
-    for (int p = 0; p < pack.groups; ++p) {
-      if (pack.declined[p]) continue;
-      if (report_) report_->degenerate[as_size(pack.number[p])] = equal[p];
-      if (!equal[p] || !traits_.zero_sum) continue;
-      for (index_t k = 0; k < pack.length[p]; ++k) pack.scores[k * groups_ + p] = 0;
+  void write(LanePack& pack) {
+    for (int p = 0; report_ && p < pack.groups; ++p) {
+      if (!pack.declined[p])
+        report_->degenerate[as_size(pack.number[p])] = pack.same_scores[p] != 0;
+    }
+    if (traits_.zero_sum) {
+      with_shape([&](auto, auto groups) { clear_equal<decltype(groups)::value>(pack); });
     }
     const BorrowedGroups<Groups> borrowed{batch_.groups};
     double* row_sums = work_.row_sums.data();
     if (index_t begin[most_side_by_side]; find_runs(pack, begin)) {
       with_shape([&](auto, auto groups) {
-        write_runs<decltype(groups)::value>(pack.scores, pack.length, pack.groups, begin, row_sums);
+        write_runs<decltype(groups)::value>(pack, begin, row_sums);
       });
     } else {
       for (int p = 0; p < pack.groups; ++p) {
@@ -306,7 +294,8 @@ class LanePacks {
   index_t longest_;
   int lanes_,                ///< L, the columns of a group in a pack.
       groups_;               ///< P, the groups of a pack.
-  bool suspicious_ = false;  ///< Rewards were missing in the last pack.
+  bool same_length_ = false,  ///< All groups of the unit have one length.
+      suspicious_ = false;    ///< Rewards were missing in the last pack.
 
  private:
   /// The rows of the groups of a pack.
@@ -314,32 +303,40 @@ class LanePacks {
     BorrowedGroups<Groups> groups;
     const index_t *number, *lengths;
     GDPO_HOST_INLINE index_t length(int p) const { return lengths[p]; }
-    GDPO_HOST_INLINE index_t operator()(int p, index_t k) const { return groups.row(number[p], k); }
+    GDPO_HOST_INLINE auto of(int p) const {
+      return [all = groups, g = number[p]](index_t k) { return all.row(g, k); };
+    }
   };
 
   /// Flags the rows that are not used, and the places without a row.
   void find_unused(LanePack& pack) const {
     pack.flags = 0;
     if (batch_.valid) {
+      const auto is_valid = reader_.is_valid();
+      const BorrowedGroups<Groups> borrowed{batch_.groups};
       for (int p = 0; p < pack.groups; ++p) {
-        for (index_t k = 0; k < pack.length[p]; ++k) {
-          if (!reader_.used(batch_.groups.row(pack.number[p], k)))
-            pack.flagged[pack.flags++] = k * groups_ + p, --pack.counted[p];
+        const index_t g = pack.number[p], length = pack.length[p], before = pack.flags;
+        index_t n = before;
+        for (index_t k = 0; k < length; ++k) {
+          if (!is_valid(borrowed.row(g, k))) pack.flagged[n++] = k * groups_ + p;
         }
+        pack.flags = n, pack.counted[p] -= n - before;
         if (pack.counted[p] < (traits_.compares ? 2 : 1)) pack.declined[p] = true;
       }
       if (pack.flags > 0) pack.known = 0;
     }
     pack.unused = pack.flags;
-    if (pack.known < pack.members) flag_rows(pack);
+    pack.has_rows = false;
   }
   /// Fills in pack.rows.
   void flag_rows(LanePack& pack) const {
+    std::fill_n(pack.rows, pack.members * groups_, 0.0);
+    const double nan = math::nan();
     for (int p = 0; p < groups_; ++p) {
-      for (index_t k = 0; k < pack.members; ++k)
-        pack.rows[k * groups_ + p] = k < pack.length[p] ? 0.0 : math::nan();
+      for (index_t k = pack.length[p]; k < pack.members; ++k) pack.rows[k * groups_ + p] = nan;
     }
     for (index_t i = 0; i < pack.flags; ++i) pack.rows[pack.flagged[i]] = math::nan();
+    pack.has_rows = true;
   }
   /// Writes NaN where no row is, or none that is used.
   void leave_gaps(LanePack& pack) const {
@@ -359,16 +356,17 @@ class LanePacks {
   /// Makes of weighted sums in lanes what RewardRules::weighted_sum gives.
   void finish_sums(LanePack& pack, const PackRows& rows) const {
     for (int p = 0; p < pack.groups; ++p) {
+      const auto row = rows.of(p);
       for (index_t k = 0; k < pack.length[p]; ++k) {
         double &sum = pack.block[k * groups_ + p], &magnitude = pack.magnitudes[k * groups_ + p];
         const bool without_reward = math::bits_of(magnitude) == math::bits_of(-0.0);
         if (without_reward) magnitude = 0;
-        if (without_reward && reader_.excludes(rows(p, k))) {
+        if (without_reward && reader_.excludes(row(k))) {
           sum = math::nan();
         } else if (reader_.rejects_infinite() && math::is_inf(magnitude)) {
           sum = math::infinity;  // a bound would hide it
         } else {
-          sum = reader_.changed_sum(rows(p, k), sum, magnitude);
+          sum = reader_.changed_sum(row(k), sum, magnitude);
         }
       }
     }
@@ -382,7 +380,7 @@ class LanePacks {
       typename GroupLanes<W>::Stat stat;
       math::Mask<W> equal;
       finite = lane_stat<Order, W>(Order{}, pack.block, pack.members, stat, equal);
-      if (finite) keep<W>(pack, stat, math::Pack<W>::all(static_cast<double>(pack.members)), equal);
+      if (finite) keep<W>(pack, stat, equal);
     });
     return finite;
   }
@@ -394,14 +392,14 @@ class LanePacks {
       math::Mask<W> equal;
       lane_stat_of_known<Order, W>(Order{}, pack.block, pack.members, pack.known, stat, count,
                                    equal);
-      keep<W>(pack, stat, count, equal);
+      keep<W>(pack, stat, equal);
+      count.store(pack.count);
     });
   }
   template <int W>
   static GDPO_HOST_INLINE void keep(LanePack& pack, const typename GroupLanes<W>::Stat& stat,
-                                    const math::Pack<W>& count, const math::Mask<W>& equal) {
+                                    const math::Mask<W>& equal) {
     stat.mean.store(pack.mean), stat.mean_low.store(pack.mean_low), stat.m2.store(pack.m2);
-    count.store(pack.count);
     select(equal, math::Pack<W>::all(1.0), math::Pack<W>::all(0.0)).store(pack.equal);
   }
 
@@ -410,19 +408,23 @@ class LanePacks {
   /// own. After the first block it looks for rows without a reward.
   void judge(LanePack& pack, index_t first) {
     bool missing = false;
+    const unsigned refused = !reader_.skips(), single = traits_.compares && !traits_.skips_singles;
+    const int columns = columns_from(first);
     pack.uneven = true;
     for (int p = 0; p < pack.groups; ++p) {
       const double used = static_cast<double>(pack.counted[p]);
       double most = 0;
-      bool declined = false;
-      for (int i = p * lanes_; i < p * lanes_ + columns_from(first); ++i) {
+      unsigned gaps = 0, declined = 0;  // without branches, which would often be predicted wrong
+      for (int i = p * lanes_; i < p * lanes_ + columns; ++i) {
         const double n = pack.count[i];
         most = (math::max)(most, n);
-        missing = missing || n < used;
-        declined = declined || (n < used && !reader_.skips()) ||
-                   (n > 0 && (math::not_finite(pack.mean[i]) || math::not_finite(pack.m2[i]))) ||
-                   (n == 1 && traits_.compares && !traits_.skips_singles);
+        const unsigned gap = n < used, infinite = static_cast<unsigned>(math::not_finite(
+                                           pack.mean[i])) |
+                                       static_cast<unsigned>(math::not_finite(pack.m2[i]));
+        gaps |= gap;
+        declined |= (gap & refused) | (infinite & (n > 0 ? 1u : 0u)) | ((n == 1 ? 1u : 0u) & single);
       }
+      missing = missing || gaps != 0;
       if (declined) pack.declined[p] = true;
       if (first == 0 && most < used && !declined) find_excluded(pack, p);
     }
@@ -437,7 +439,7 @@ class LanePacks {
       if (!reader_.used(row) || !is_excluded(row)) continue;
       pack.flagged[pack.flags++] = place, --pack.counted[p];
     }
-    flag_rows(pack);
+    pack.has_rows = false;
     if (pack.counted[p] < (traits_.compares ? 2 : 1)) pack.declined[p] = true;
   }
   /// Whether the row is excluded because it has no reward.
@@ -460,7 +462,8 @@ class LanePacks {
     for (int p = 0; p < P; ++p) {
       if (math::not_finite(pack.rounding[p])) pack.declined[p] = true;
       const double t = pack.rounding[p] = rounding_of_sum(reader_.terms(), pack.rounding[p]);
-      clear = clear && (pack.equal[p] != 0 || pack.m2[p] > 2 * pack.count[p] * t * t);
+      const double n = pack.uneven ? pack.count[p] : static_cast<double>(pack.members);
+      clear = clear && (pack.equal[p] != 0 || pack.m2[p] > 2 * n * t * t);
     }
     if (clear && !traits_.per_member) return;
     find_range<P>(pack);
@@ -474,10 +477,10 @@ class LanePacks {
   bool find_runs(const LanePack& pack, index_t* begin) const {
     const BorrowedGroups<Groups> borrowed{batch_.groups};
     bool runs = true;
+    constexpr bool consecutive = std::is_same_v<Groups, GroupsOf> || is_by_offsets_v<Groups>;
     for (int p = 0; p < pack.groups; ++p) {
-      begin[p] = borrowed.row(pack.number[p], 0);
-      for (index_t k = 1; k < pack.length[p]; ++k)
-        runs = runs && borrowed.row(pack.number[p], k) == begin[p] + k;
+      const index_t g = pack.number[p], row = begin[p] = borrowed.row(g, 0);
+      for (index_t k = 1; !consecutive && k < pack.length[p]; ++k) runs = runs && borrowed.row(g, k) == row + k;
     }
     return runs;
   }

@@ -22,7 +22,8 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
       : Base(function, batch, e, work) {
     spread_weights(work);
     const Column& valid = batch.valid;
-    const bool bytes = valid.stored_as() == StoredAs::UInt8 || valid.stored_as() == StoredAs::Int8;
+    const bool bytes =
+        valid.stored_as() == StoredAs::UInt8 || valid.stored_as() == StoredAs::Int8;
     if (valid && bytes && valid.gap() == 0)
       flags_ = static_cast<const unsigned char*>(valid.data());
   }
@@ -94,19 +95,21 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
     const auto block_mask = first_lanes<L>(lanes);
     const auto zero = math::Pack<L>::all(0.0);
-    index_t place[L];
-    for (int j = 0; j < L; ++j)
-      place[j] = j < lanes ? work_.used_rewards[as_size(first + j)] * rewards.stride[1] : 0;
+    index_t place[L] = {};
+    for (int j = 0; !stored_.dense && j < lanes; ++j)
+      place[j] = work_.used_rewards[as_size(first + j)] * rewards.stride[1];
+    for (int j = 0; stored_.dense && j < L; ++j) place[j] = first + j;
     for (int p = 0; p < P; ++p) {
       double* target = x + p * L;
       const index_t n = rows.length(begin + p);
+      const auto row_of = rows.of(begin + p);
       if (whole) {
         for (index_t k = 0; k < n; ++k, target += P * L)
-          math::Pack<L>::load(&rewards(rows(begin + p, k), first)).store(target);
+          math::Pack<L>::load(&rewards(row_of(k), first)).store(target);
         continue;
       }
       for (index_t k = 0; k < n; ++k, target += P * L) {
-        const index_t i = rows(begin + p, k);
+        const index_t i = row_of(k);
         if (i < loadable) {
           select(block_mask, math::Pack<L>::load(&rewards(i, first)), zero).store(target);
         } else {
@@ -115,13 +118,16 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
         }
       }
     }
-    if (!stored_.plain) change<L, P>(rows, begin, members, first, lanes, x);
+    if (!stored_.plain) change(rows, begin, P, members, first, lanes, L, x);
   }
 
   /// Whether the row is used (RewardBatch::valid).
-  GDPO_HOST_INLINE bool used(index_t row) const {
-    return !batch_.valid ||
-           (flags_ ? flags_[row * batch_.valid.stride()] != 0 : batch_.valid(row) != 0);
+  GDPO_HOST_INLINE bool used(index_t row) const { return !batch_.valid || is_valid()(row); }
+  /// Tells whether a row is used, where the batch has the column `valid`.
+  GDPO_HOST_INLINE auto is_valid() const {
+    return [flags = flags_, stride = batch_.valid.stride(), &valid = batch_.valid](index_t row) {
+      return flags ? flags[row * stride] != 0 : valid(row) != 0;
+    };
   }
 
  private:
@@ -132,13 +138,15 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     index_t members;
     int side_by_side;
     index_t length(int) const { return members; }
-    index_t operator()(int p, index_t k) const { return row(k * side_by_side + p); }
+    GDPO_HOST_INLINE auto of(int p) const {
+      return [&list = row, p, stride = side_by_side](index_t k) { return list(k * stride + p); };
+    }
   };
 
-  /// Applies the settings to stored rewards, as RewardRules::gated and adjusted do.
-  template <int L, int P, class Rows>
-  GDPO_NOINLINE void change(const Rows& rows, int begin, index_t members, index_t first,
-                            index_t lanes, double* x) const {
+  /// Applies the settings to stored rewards, as RewardRules::gated and adjusted do. groups: P.
+  template <class Rows>
+  GDPO_NOINLINE void change(const Rows& rows, int begin, int groups, index_t members, index_t first,
+                            index_t lanes, int L, double* x) const {
     const auto column_of = [&](index_t reward) {
       for (index_t j = 0; j < lanes; ++j) {
         if (work_.used_rewards[as_size(first + j)] == reward) return static_cast<int>(j);
@@ -151,39 +159,51 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
     for (const bool take_away : {true, false}) {
       for (index_t g = 0; g < rules_.gates.size() && (take_away || unknown); ++g) {
         const int j = column_of(rules_.gates[g].reward);
-        if (j >= 0)
-          unknown = close_gate<L, P>(rows, begin, rules_.gates[g], x + j, take_away) || unknown;
+        for (int p = 0; j >= 0 && p < groups; ++p) {
+          double* const column = x + p * L + j;
+          unknown = close_gate(rows.of(begin + p), rows.length(begin + p), rules_.gates[g], column,
+                               groups * L, take_away) ||
+                    unknown;
+        }
       }
     }
-    settle(x, members * (L * P));
+    if (missing_or_bounded()) settle(x, members * (groups * L));
     const int j = sums_first || rules_.penalty.coef == 0 ? -1 : column_of(rules_.penalty.reward);
-    for (int p = 0; j >= 0 && p < P; ++p) {
+    for (int p = 0; j >= 0 && p < groups; ++p) {
+      const auto row = rows.of(begin + p);
       for (index_t k = 0; k < rows.length(begin + p); ++k)
-        x[(k * P + p) * L + j] -= this->penalty_of(rows(begin + p, k));
+        x[(k * groups + p) * L + j] -= this->penalty_of(row(k));
     }
   }
 
-  /// Writes 0 to the column x where the gate takes a reward away, or else NaN where the gate does
-  /// not know. Returns whether there is such a place.
-  template <int L, int P, class Rows>
-  GDPO_NOINLINE bool close_gate(const Rows& rows, int begin, const Gate& gate, double* x,
+  /// Writes 0 to the column x of n members where the gate takes a reward away, or else NaN where
+  /// the gate does not know. Returns whether there is such a place.
+  template <class Row>
+  GDPO_NOINLINE bool close_gate(const Row row, index_t n, const Gate& gate, double* x, int stride,
                                 bool take_away) const {
     const View<const T, 2> rewards = batch_.rewards;
     const double least = gate.at_least, nan = math::nan();
+    const index_t column = gate.given;
     bool unknown = false;
-    for (int p = 0; p < P; ++p) {
-      double* target = x + p * L;
-      for (index_t k = 0; k < rows.length(begin + p); ++k, target += P * L) {
-        const double given = load(rewards(rows(begin + p, k), gate.given)), value = *target;
-        const bool unknown_here = math::is_nan(given);
-        unknown |= unknown_here;
-        *target = take_away ? math::select(given < least, 0.0, value)
-                            : math::select(unknown_here, nan, value);
+    for (index_t k = 0; k < n; ++k, x += stride) {
+      const double given = load(rewards(row(k), column));
+      const bool unknown_here = math::is_nan(given);
+      unknown |= unknown_here;
+      if (take_away) {  // by bits: a branch would often be predicted wrong
+        const auto kept = static_cast<std::uint64_t>(!(given < least)) * ~std::uint64_t{0};
+        *x = math::from_bits(math::bits_of(*x) & kept);
+      } else if (unknown_here) {
+        *x = nan;
       }
     }
     return unknown;
   }
 
+  /// Whether settle() changes anything.
+  bool missing_or_bounded() const {
+    return rules_.missing.infinite == InfiniteEntry::Missing ||
+           rules_.missing.entry == MissingEntry::Zero || (!sums_first && rules_.clips);
+  }
   /// Missing and infinite rewards, and bounds, of n stored rewards.
   GDPO_NOINLINE void settle(double* x, index_t n) const {
     constexpr int N = math::native_width<double>;

@@ -84,7 +84,6 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
 
  private:
   void combine_packs(LanePack* packs, int n) {
-    bool equal[Base::most_packs][most_side_by_side];
     for (bool exact = exact_ || !zero_sum || traits_.per_member;; exact = true) {
       for (index_t first = 0; first < columns_; first += lanes_) {
         for (int s = 0; s < n; ++s) this->load(packs[s], first);
@@ -96,34 +95,30 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
         }
       }
       bool decided = true;
-      for (int s = 0; s < n; ++s) decided = this->decide(packs[s], exact, equal[s]) && decided;
+      for (int s = 0; s < n; ++s) decided = this->decide(packs[s], exact) && decided;
       exact_ = !decided;
       if (decided || exact) break;
     }
-    for (int s = 0; s < n; ++s) this->write(packs[s], equal[s]);
+    for (int s = 0; s < n; ++s) this->write(packs[s]);
   }
 
   /// Calls the policies for base and factor of every lane.
   GDPO_NOINLINE void apply_policies(LanePack& pack, index_t first) {
     const int width = this->width();
+    const double fewest = compares_v<Baseline> ? 2 : 1;
+    const Lanes zero = Lanes::all(0.0);
     for (int i = 0; i < width; i += N) {
       if (!pack.uneven) {
         apply_policies(pack, first, i, pack.members, nullptr);
         continue;
       }
-      Lanes::all(0.0).store(pack.base + i);
-      Lanes::all(0.0).store(pack.base_low + i);
-      Lanes::all(0.0).store(pack.factor + i);
-      double count[N];
-      std::copy_n(pack.count + i, N, count);
-      for (int j = 0; j < N; ++j) {
-        const double members = count[j];
-        if (members < (compares_v<Baseline> ? 2 : 1)) continue;
-        const auto same = Lanes::load(pack.count + i) == Lanes::all(members);
-        apply_policies(pack, first, i, static_cast<index_t>(members), &same);
-        for (int other = j; other < N; ++other) {
-          if (count[other] == members) count[other] = 0;
-        }
+      for (double* const x : {pack.base, pack.base_low, pack.factor}) zero.store(x + i);
+      // One call for each number of members, from the largest on.
+      Lanes left = -Lanes::load(pack.count + i);
+      for (double least = tree_min(left); -least >= fewest; least = tree_min(left)) {
+        const auto same = left == Lanes::all(least);
+        apply_policies(pack, first, i, static_cast<index_t>(-least), &same);
+        left = select(same, zero, left);
       }
     }
     if constexpr (!sums_first) {
