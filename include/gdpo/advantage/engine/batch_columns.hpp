@@ -95,6 +95,29 @@ struct BatchColumns {
   }
 };
 
+/// Writes x (members, W) to a run for each of the first `lanes` lanes: target[begin[i] + k] = x[k,
+/// i].
+template <int W>
+GDPO_NOINLINE void write_lanes(const double* x, index_t members, int lanes, const index_t* begin,
+                               double* target) {
+  constexpr int N = (std::min)(W, math::native_width<double>);
+  index_t k = 0;
+  if constexpr (N > 1) {
+    constexpr std::make_integer_sequence<int, N> all{};
+    for (; k + N <= members; k += N) {
+      for (int i = 0; i < lanes; i += N) {
+        math::Pack<N> block[N];
+        for (int j = 0; j < N; ++j) block[j] = math::Pack<N>::load(x + (k + j) * W + i);
+        transpose<N / 2>(block, all);
+        for (int j = 0; j < N && i + j < lanes; ++j) block[j].store(target + begin[i + j] + k);
+      }
+    }
+  }
+  for (; k < members; ++k) {
+    for (int i = 0; i < lanes; ++i) target[begin[i] + k] = x[k * W + i];
+  }
+}
+
 /// How many of n numbers are not 0.
 GDPO_NOINLINE inline index_t nonzero_of(const double* x, index_t n) {
   index_t count = 0;
@@ -169,7 +192,7 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
     for (int p = 0; p < pack.groups; ++p) {
       for (int j = 0; j < columns; ++j) {
         const int i = p * lanes_ + j;
-        const auto n = static_cast<index_t>(pack.count[i]);
+        const index_t n = pack.uneven ? static_cast<index_t>(pack.count[i]) : pack.members;
         target_.keep(pack.number[p], first + j, n, n < 2 ? 0.0 : pack.m2[i], pack.mean[i],
                      pack.mean_low[i],
                      pack.equal[i] != 0 ? GroupValues::Degenerate : GroupValues::Differ);
@@ -181,15 +204,15 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
   }
   /// Writes the values of a pack without gaps.
   void keep_runs(const LanePack& pack, index_t first) const {
-    index_t begin[most_lanes], length[most_lanes];
-    for (int i = 0; i < pack.groups * lanes_; ++i) {
+    index_t begin[most_lanes];
+    const int used = pack.groups * lanes_;
+    for (int i = 0; i < used; ++i) {
       const index_t c = first + i % lanes_;
       begin[i] = c * target_.stride + target_.work.begins[as_size(pack.number[i / lanes_])];
-      length[i] = pack.members;
     }
     this->with_shape([&](auto lanes, auto groups) {
-      write_runs<decltype(lanes)::value* decltype(groups)::value>(
-          pack.block, length, pack.groups * lanes_, begin, target_.work.raw.data());
+      constexpr int W = decltype(lanes)::value * decltype(groups)::value;
+      write_lanes<W>(pack.block, pack.members, used, begin, target_.work.raw.data());
     });
   }
   /// Writes the values that are not NaN.
