@@ -95,26 +95,25 @@ struct BatchColumns {
   }
 };
 
-/// Writes x (members, W) to a run for each of the first `lanes` lanes: target[begin[i] + k] = x[k,
-/// i].
-template <int W>
-GDPO_NOINLINE void write_lanes(const double* x, index_t members, int lanes, const index_t* begin,
-                               double* target) {
-  constexpr int N = (std::min)(W, math::native_width<double>);
+/// Writes x (members, width) to a run for each of the first `lanes` lanes: target[begin[i] + k] =
+/// x[k, i].
+GDPO_NOINLINE inline void write_lanes(const double* x, index_t members, int width, int lanes,
+                                      const index_t* begin, double* target) {
+  constexpr int N = math::native_width<double>;
   index_t k = 0;
   if constexpr (N > 1) {
     constexpr std::make_integer_sequence<int, N> all{};
-    for (; k + N <= members; k += N) {
+    for (; width % N == 0 && k + N <= members; k += N) {
       for (int i = 0; i < lanes; i += N) {
         math::Pack<N> block[N];
-        for (int j = 0; j < N; ++j) block[j] = math::Pack<N>::load(x + (k + j) * W + i);
+        for (int j = 0; j < N; ++j) block[j] = math::Pack<N>::load(x + (k + j) * width + i);
         transpose<N / 2>(block, all);
         for (int j = 0; j < N && i + j < lanes; ++j) block[j].store(target + begin[i + j] + k);
       }
     }
   }
   for (; k < members; ++k) {
-    for (int i = 0; i < lanes; ++i) target[begin[i] + k] = x[k * W + i];
+    for (int i = 0; i < lanes; ++i) target[begin[i] + k] = x[k * width + i];
   }
 }
 
@@ -210,10 +209,7 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
       const index_t c = first + i % lanes_;
       begin[i] = c * target_.stride + target_.work.begins[as_size(pack.number[i / lanes_])];
     }
-    this->with_shape([&](auto lanes, auto groups) {
-      constexpr int W = decltype(lanes)::value * decltype(groups)::value;
-      write_lanes<W>(pack.block, pack.members, used, begin, target_.work.raw.data());
-    });
+    write_lanes(pack.block, pack.members, this->width(), used, begin, target_.work.raw.data());
   }
   /// Writes the values that are not NaN.
   GDPO_NOINLINE void keep_known(const LanePack& pack, index_t first) const {
