@@ -34,16 +34,22 @@ struct Mean {
 /// An unused row (RewardBatch::valid) is compared with all used members.
 struct LeaveOneOut {
   static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      takes_lanes = true,                  ///< Several rewards in one call.
       from_group = true,                   ///< A degenerate group gets exactly 0.
       zero_sum = true;                     ///< The centered values of a group sum to 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the mean of the other members"; }
-  GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
-    if (a.own < 0) return {a.group.mean, a.group.mean_low};
-    const Moments others = a.group.without(a.value);
-    return {others.mean, others.mean_low};
+  /// The mean in two doubles.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    if constexpr (std::is_same_v<V, double>) {
+      if (a.own < 0) return Split<V>{a.group.mean, a.group.mean_low};
+    }
+    const auto others = a.group.without(a.value);
+    return Split<V>{others.mean, others.mean_low};
   }
 };
 
@@ -54,6 +60,7 @@ struct LeaveOneOut {
 /// best used one, or 0.
 struct SecondBest {
   static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      takes_lanes = true,                  ///< Several rewards in one call.
       from_group = true;                   ///< A degenerate group gets exactly 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
@@ -62,9 +69,14 @@ struct SecondBest {
     return "the second largest value for the best member, else the own value";
   }
   /// The best of the others if the value is above it, else the value.
-  GDPO_DEVICE double operator()(const BaselineArgs& a) const {
-    const double best = a.own < 0 ? a.group.max : a.group.second_max;
-    return a.value - best > a.group.rounding ? best : a.value;
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    V best = a.group.second_max;
+    if constexpr (std::is_same_v<V, double>) {
+      if (a.own < 0) best = a.group.max;
+    }
+    return V(math::select(a.value - best > a.group.rounding, best, a.value));
   }
 };
 
