@@ -145,7 +145,8 @@ struct StdDev {
 /// their rounding, some 1e-16 of a term, where scale::StdDev leaves exactly 0: RenormOver::Batch
 /// scales it to full size if the whole batch holds nothing else.
 struct LeaveOneOutStd {
-  static constexpr bool own_value = true;  ///< Depends on the group and the member's own value.
+  static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      takes_lanes = true;                  ///< Several rewards in one call.
   int ddof = 1;                            ///< Degrees of freedom taken off n - 1, at least 0.
   double eps = 0;  ///< At least 0; in units of the reward, squared under EpsAt::Var and ClampVar.
   EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
@@ -162,17 +163,23 @@ struct LeaveOneOutStd {
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the std of the other members"; }
   /// The multiplier of the member.
-  GDPO_DEVICE double operator()(const ScaleArgs& a) const {
-    const GroupStat& group = a.group;
-    if (group.n == 1) return multiplier(eps, eps_at, 1.0, 1);
-    if (group.unknown) return multiplier(eps, eps_at, math::nan(), 1);
-    if (a.own < 0) return multiplier(eps, eps_at, variance(group, ddof), group.n - ddof);
-    Moments others = group.without(a.value);
-    const double range = others.max - others.min, square = math::mul(range, range);
-    const double least = math::mul(0.5, square),
-                 most = math::mul(math::mul(0.25, others.weight), square);
-    others.m2 = range <= group.rounding ? 0.0 : (math::min)((math::max)(others.m2, least), most);
-    return multiplier(eps, eps_at, variance(others, ddof), others.n - ddof);
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using math::mul;
+    using V = std::decay_t<decltype(a.group.mean)>;
+    const auto& group = a.group;
+    if constexpr (std::is_same_v<V, double>) {
+      if (group.n == 1) return multiplier(eps, eps_at, 1.0, 1);
+      if (group.unknown) return multiplier(eps, eps_at, math::nan(), 1);
+      if (a.own < 0) return multiplier(eps, eps_at, variance(group, ddof), group.n - ddof);
+    }
+    auto others = group.without(a.value);
+    const V range = others.max - others.min, square = mul(range, range);
+    const V least = mul(math::constant<V>(0.5), square),
+            most = mul(math::constant<V>(math::mul(0.25, static_cast<double>(others.n))), square);
+    const V within = (math::min)((math::max)(others.m2, least), most);
+    others.m2 = math::select(range <= group.rounding, math::constant<V>(0.0), within);
+    return multiplier(eps, eps_at, V(variance(others, ddof)), others.n - ddof);
   }
 };
 

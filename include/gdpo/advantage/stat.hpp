@@ -20,7 +20,7 @@ struct Split {
 
 /// Moments of the used values of one group in one column (a reward, or the weighted sum of all).
 struct GroupStat : Moments {
-  // These two are computed only where a policy does not declare takes_lanes.
+  // These two are computed only where a policy does not declare takes_lanes, or has own_value.
   double second_max = -math::infinity,  ///< Second largest, with multiplicity: 1 of {1, 1, 0}.
       second_min = math::infinity;      ///< Second smallest, with multiplicity.
   /// All used values are equal; m2 is then exactly 0. A stored reward is judged by max == min.
@@ -41,30 +41,34 @@ struct GroupStat : Moments {
   ///
   /// Whether the others are all equal is decided by min, max and the second ones: the residue of
   /// that difference would not be exactly 0. An empty set for n < 2.
-  GDPO_DEVICE Moments without(double x) const {
-    Moments others;
-    if (n < 2) return others;
-    others.n = n - 1;
-    others.weight = static_cast<double>(n - 1);
-    const double low = x == min ? second_min : min, high = x == max ? second_max : max;
-    if (degenerate || low == high) {
-      others.mean = others.min = others.max = degenerate ? mean : low;
-      return others;
-    }
-    const double d = (x - mean) - mean_low, rest = others.weight, step = d / rest;
-    others.mean = mean - step;
-    // mean_low keeps what the rounding of mean - step lost, by TwoSum.
-    const double back = math::opaque(others.mean - mean);
-    others.mean_low =
-        mean_low + ((mean - math::opaque(others.mean - back)) - math::opaque(step + back));
-    others.m2 = (math::max)(m2 - math::mul(math::mul(d, d), static_cast<double>(n) / rest), 0.0);
-    others.min = low;
-    others.max = high;
-    return others;
-  }
+  GDPO_DEVICE Moments without(double x) const;
 };
 
 namespace detail {
+
+/// GroupStat::without where n >= 2, for V = double or lanes. equal: degenerate. others: its n is
+/// that of the group less one.
+template <class V, class Stat, class Mask, class Others>
+GDPO_INLINE void write_others(const Stat& stat, const Mask& equal, const V& x, Others& others) {
+  using math::mul, math::opaque, math::select;
+  const V zero = math::constant<V>(0.0);
+  const V low = select(x == stat.min, stat.second_min, stat.min),
+          high = select(x == stat.max, stat.second_max, stat.max);
+  const auto same = math::either(equal, low == high);
+  const double rest = static_cast<double>(others.n);
+  const V d = (x - stat.mean) - stat.mean_low, step = d / math::constant<V>(rest);
+  const V mean = stat.mean - step, only = select(equal, stat.mean, low);
+  // mean_low keeps what the rounding of mean - step lost, by TwoSum.
+  const V back = opaque(mean - stat.mean),
+          mean_low = stat.mean_low + ((stat.mean - opaque(mean - back)) - opaque(step + back));
+  const V ratio = math::constant<V>(static_cast<double>(stat.n) / rest);
+  const V m2 = (math::max)(stat.m2 - mul(mul(d, d), ratio), zero);
+  others.mean = select(same, only, mean);
+  others.mean_low = select(same, zero, mean_low);
+  others.m2 = select(same, zero, m2);
+  others.min = select(same, only, low);
+  others.max = select(same, only, high);
+}
 
 /// Finds second_max and second_min of a group from its used values, one by one. At construction
 /// `stat` has its max and min.
@@ -88,6 +92,15 @@ inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
 }
 
 }  // namespace detail
+
+GDPO_DEVICE inline Moments GroupStat::without(double x) const {
+  Moments others;
+  if (n < 2) return others;
+  others.n = n - 1;
+  others.weight = static_cast<double>(n - 1);
+  detail::write_others(*this, degenerate, x, others);
+  return others;
+}
 
 /// How the used values of a column in the batch lie about the means of their groups. Group g has
 /// n_g of them, d_g = n_g - 1 degrees of freedom, and the sum of squares m2_g. Only groups of two
@@ -208,6 +221,56 @@ struct GroupLanes {
   index_t of_batch_stride = 0;  ///< See of_batch.
 };
 
+/// What a policy with `takes_lanes` and `own_value` sees as well: one member in each column. It is
+/// used, and the column has two values or more. The names are those of MemberArgs and ScaleArgs.
+template <int L>
+struct MemberLanes {
+  /// The moments of the group, by lane.
+  struct Stat : GroupLanes<L>::Stat {
+    math::Pack<L> min, max,           ///< As in Moments.
+        second_max, second_min,       ///< As in GroupStat.
+        rounding;                     ///< As in GroupStat.
+    math::Mask<L> degenerate;         ///< As in GroupStat.
+    /// The moments of the other members, of a member with value x, as GroupStat::without.
+    GDPO_INLINE Stat without(const math::Pack<L>& x) const {
+      Stat others = *this;
+      others.n = this->n - 1;
+      detail::write_others(*this, degenerate, x, others);
+      return others;
+    }
+  };
+  const Stat& group;               ///< The moments of the columns.
+  const BatchStat& batch;          ///< Empty: see numbers_of_batch.
+  math::Pack<L> value,             ///< The values of the member.
+      centered;                    ///< Of a scale: the values minus their baselines.
+  const double* of_batch;          ///< As in GroupLanes.
+  index_t of_batch_stride;         ///< As in GroupLanes.
+};
+
+namespace detail {
+
+/// Whether the policy says what it takes from the batch.
+template <class P, class = void>
+constexpr bool has_of_batch_v = false;
+template <class P>
+constexpr bool has_of_batch_v<
+    P, std::void_t<decltype(std::declval<const P&>().of_batch(std::declval<const BatchStat&>()))>> =
+    true;
+/// How many numbers that are.
+template <class P>
+constexpr int numbers_in_v = static_cast<int>(
+    sizeof(std::declval<const P&>().of_batch(std::declval<const BatchStat&>())) / sizeof(double));
+
+/// Loads N numbers of L columns.
+template <int L, int N>
+GDPO_INLINE BatchNumbers<math::Pack<L>, N> load_numbers(const double* numbers, index_t stride) {
+  BatchNumbers<math::Pack<L>, N> lanes;
+  for (int i = 0; i < N; ++i) lanes.number[i] = math::Pack<L>::load(numbers + i * stride);
+  return lanes;
+}
+
+}  // namespace detail
+
 /// The numbers that a policy takes from the batch, policy.of_batch(batch), as its formula needs
 /// them: computed from the statistics of one column, or loaded for several columns in lanes.
 template <class P, class Args>
@@ -215,12 +278,12 @@ GDPO_DEVICE auto numbers_of_batch(const P& policy, const Args& a) {
   return policy.of_batch(a.batch);
 }
 template <class P, int L>
-GDPO_INLINE auto numbers_of_batch([[maybe_unused]] const P& policy, const GroupLanes<L>& a) {
-  constexpr int N = static_cast<int>(sizeof(policy.of_batch(a.batch)) / sizeof(double));
-  BatchNumbers<math::Pack<L>, N> lanes;
-  for (int i = 0; i < N; ++i)
-    lanes.number[i] = math::Pack<L>::load(a.of_batch + i * a.of_batch_stride);
-  return lanes;
+GDPO_INLINE auto numbers_of_batch(const P&, const GroupLanes<L>& a) {
+  return detail::load_numbers<L, detail::numbers_in_v<P>>(a.of_batch, a.of_batch_stride);
+}
+template <class P, int L>
+GDPO_INLINE auto numbers_of_batch(const P&, const MemberLanes<L>& a) {
+  return detail::load_numbers<L, detail::numbers_in_v<P>>(a.of_batch, a.of_batch_stride);
 }
 
 // A policy may say the following about itself, as `static constexpr bool name = true`. One that
@@ -243,10 +306,10 @@ GDPO_INLINE auto numbers_of_batch([[maybe_unused]] const P& policy, const GroupL
 //   reads_external
 //       It reads `own_external`: a batch without the column `baseline` is refused.
 //   takes_lanes
-//       The policy has per_group, and its operator is a template over the argument that also takes
-//       GroupLanes: one call then serves several columns. If it reads the batch as well, it is
-//       called in lanes only if it has of_batch. A const member function `bool in_lanes()` may say
-//       that with its present settings it is called member by member after all.
+//       The policy has per_group or own_value, and its operator is a template over the argument that
+//       also takes GroupLanes, or with own_value MemberLanes: one call then serves several columns.
+//       It is not asked for unused members in lanes. If it reads the batch as well, it is called in
+//       lanes only if it has of_batch.
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)
@@ -261,8 +324,9 @@ GDPO_INLINE auto numbers_of_batch([[maybe_unused]] const P& policy, const GroupL
 // second reading of the rewards: as a bool, or as the BatchParts that are needed. Where a policy
 // has no such function, `batch` is computed.
 //
-// A const member function `BatchNumbers<double, N> of_batch(const BatchStat&)` gives what the
-// policy takes from the batch. Its operator gets them by numbers_of_batch, also in lanes.
+// A const member function `BatchNumbers<double, N> of_batch(const BatchStat&)` gives all that the
+// policy takes from the batch. Its operator gets it by numbers_of_batch, also in lanes. A Baseline
+// with of_batch and needs_no_group reads nothing of the group.
 namespace detail {
 
 GDPO_DECLARED(per_group);
@@ -277,6 +341,10 @@ GDPO_DECLARED(needs_no_group);
 /// Whether one call gives what all members of a group need.
 template <class P>
 constexpr bool one_a_group_v = per_group_v<P> || per_group_values_v<P>;
+
+/// Whether the policy reads the second largest and smallest value of a group.
+template <class P>
+constexpr bool reads_order_v = !takes_lanes_v<P> || !per_group_v<P>;
 
 /// Calls a policy for a group or a member. scratch: for per_group_values, room for as many
 /// numbers as there are values.
@@ -326,28 +394,6 @@ struct BatchReaders {
     return read;
   }
 };
-
-/// The policy's in_lanes(), or true where it has none.
-template <class P, class = void>
-struct InLanes {
-  static bool of(const P&) { return true; }
-};
-template <class P>
-struct InLanes<P, std::void_t<decltype(std::declval<const P&>().in_lanes())>> {
-  static bool of(const P& policy) { return policy.in_lanes(); }
-};
-
-/// Whether the policy says what it takes from the batch.
-template <class P, class = void>
-constexpr bool has_of_batch_v = false;
-template <class P>
-constexpr bool has_of_batch_v<
-    P, std::void_t<decltype(std::declval<const P&>().of_batch(std::declval<const BatchStat&>()))>> =
-    true;
-/// How many numbers that are.
-template <class P>
-constexpr int numbers_in_v = static_cast<int>(
-    sizeof(std::declval<const P&>().of_batch(std::declval<const BatchStat&>())) / sizeof(double));
 
 /// value - baseline; the baseline is a V or a Split of V. V: double or lanes.
 template <class V>

@@ -62,8 +62,8 @@ class Evaluation {
   template <class Exec>
   void operator()(const Exec& exec) {
     if (reads_batch_.any) read_batch(exec);
-    const bool side_by_side = call_.lanes && in_lanes(call_.baseline, reads_batch_.baseline) &&
-                              in_lanes(call_.scale, reads_batch_.scale);
+    const bool side_by_side = call_.lanes && in_lanes<Baseline>(reads_batch_.baseline) &&
+                              in_lanes<Scale>(reads_batch_.scale);
     for_each_unit(exec, [&](index_t worker, index_t unit) {
       Worker(call_, call_.work.workers[as_size(worker)])
           .combine(units_.begin(unit), units_.end(unit), side_by_side);
@@ -132,10 +132,10 @@ class Evaluation {
     for (index_t unit = 0; unit < units_.count(); ++unit) f(0, unit);
   }
 
-  /// Whether a policy can be called in lanes with its settings. reads: it reads the batch.
+  /// Whether a policy can be called in lanes. reads: it reads the batch.
   template <class P>
-  static bool in_lanes(const P& policy, bool reads) {
-    return takes_lanes_v<P> && InLanes<P>::of(policy) && (!reads || has_of_batch_v<P>);
+  static bool in_lanes(bool reads) {
+    return takes_lanes_v<P> && (!reads || has_of_batch_v<P>);
   }
 
   /// Fills in the statistics of the columns over the batch: those of all used values, and if the
@@ -203,18 +203,23 @@ class Evaluation {
 
   /// Writes the values of a unit after the baseline.
   void center(const BatchColumns& columns, index_t worker, index_t unit) {
-    const bool one_base = takes_lanes_v<Baseline> && InLanes<Baseline>::of(call_.baseline);
+    constexpr bool of_batch_alone = has_of_batch_v<Baseline> && needs_no_group_v<Baseline>;
     for (index_t c = 0; c < call_.columns; ++c) {
       const double* x = columns.raw(c) + columns.count(unit, c);
       double* y = columns.centered(c) + columns.count(unit, c);
       for (index_t g = units_.begin(unit); g < units_.end(unit); ++g) {
         const GroupStat stat = columns.stat(g, c);
-        if (one_base) {
-          const MemberArgs args{{stat, call_.work.batch_stats[as_size(c)]}};
+        if constexpr (takes_lanes_v<Baseline> && (per_group_v<Baseline> || of_batch_alone)) {
+          MemberArgs args{{stat, call_.work.batch_stats[as_size(c)]}};
           const Rule rule = rule_of<Baseline>(stat, call_.singleton);
-          const Split<double> base = base_of(call_.baseline, rule, args, nullptr);
-          const bool zero = rule == Rule::Zero;
-          for (index_t k = 0; k < stat.n; ++k) y[k] = zero ? 0.0 : detail::center(x[k], base);
+          Split<double> base = base_of(call_.baseline, rule, args, nullptr);
+          for (index_t k = 0; k < stat.n; ++k) {
+            if constexpr (of_batch_alone) {
+              args.own = k, args.value = x[k];
+              base = base_of(call_.baseline, rule, args, nullptr);
+            }
+            y[k] = rule == Rule::Zero ? 0.0 : detail::center(x[k], base);
+          }
         } else {
           Worker(call_, call_.work.workers[as_size(worker)]).center_values(g, c, y);
         }

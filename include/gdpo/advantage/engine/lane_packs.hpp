@@ -233,6 +233,19 @@ class LanePacks {
     }
   }
 
+  /// The statistics of the column in a lane.
+  GroupStat stat_of(const LanePack& pack, int lane) const {
+    GroupStat stat;
+    stat.n = pack.uneven ? static_cast<index_t>(pack.count[lane]) : pack.members;
+    if (stat.n == 0) return stat;
+    stat.weight = static_cast<double>(stat.n);
+    stat.mean = pack.mean[lane], stat.mean_low = pack.mean_low[lane], stat.m2 = pack.m2[lane];
+    stat.min = pack.min[lane], stat.max = pack.max[lane];
+    stat.second_min = pack.second_min[lane], stat.second_max = pack.second_max[lane];
+    stat.degenerate = pack.equal[lane] != 0, stat.rounding = pack.rounding[lane];
+    return stat;
+  }
+  /// Whether a value is missing.
   bool missing(double x) const { return reader_.skips() && math::is_nan(x); }
 
   /// Writes the factors of the pack to the report's scratch.

@@ -218,8 +218,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     stat_ = group_stat(Order{}, work_.values.data(), n);
-    if constexpr (!takes_lanes)
-      order_statistics(stat_, work_.values.data(), n);  // policies that take lanes do not read them
+    if constexpr (reads_order_v<Baseline> || reads_order_v<Scale>)
+      order_statistics(stat_, work_.values.data(), n);
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {

@@ -43,6 +43,8 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
   using Base = LanePacks<T, Groups, sums_first>;
   using Base::scratch_, Base::columns_, Base::lanes_, Base::groups_, Base::traits_, Base::reader_;
   static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
+  /// A policy is asked for every member.
+  static constexpr bool per_member = !once_a_group_v<Baseline, Scale>;
 
   /// Policies are called for one register of lanes after the other: of a pack with gaps, each then
   /// has few different numbers of members.
@@ -54,7 +56,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
 
   SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch)
       : Base(call.reader, call.batch, call.work, scratch, call.report, call.columns,
-             {zero_sum, compares_v<Baseline>, false,
+             {zero_sum, compares_v<Baseline>, per_member,
               call.singleton == Singleton::Zero || call.singleton == Singleton::Exclude}),
         call_(call) {}
 
@@ -84,7 +86,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
 
  private:
   void combine_packs(LanePack* packs, int n) {
-    for (bool exact = exact_ || !zero_sum || traits_.per_member;; exact = true) {
+    for (bool exact = exact_ || !zero_sum || per_member;; exact = true) {
       for (index_t first = 0; first < columns_; first += lanes_) {
         for (int s = 0; s < n; ++s) this->load(packs[s], first);
         for (int s = 0; s < n; ++s) this->find_moments(packs[s], first);
@@ -129,14 +131,20 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
   /// The same for the lanes i .. i + N - 1, as far as they have n members: those of the mask. Null:
   /// all of them.
   void apply_policies(LanePack& pack, index_t first, int i, index_t n, const math::Mask<N>* same) {
-    const typename GroupLanes<N>::Stat stat{
-        n, Lanes::load(pack.mean + i), Lanes::load(pack.mean_low + i), Lanes::load(pack.m2 + i)};
+    if constexpr (per_member) {
+      apply_to_members(pack, first, i, n, same);
+    } else {
+      apply_to_groups(pack, first, i, n, same);
+    }
+  }
+  void apply_to_groups(LanePack& pack, index_t first, int i, index_t n,
+                       const math::Mask<N>* same) {
+    const typename GroupLanes<N>::Stat stat{n, Lanes::load(pack.mean + i),
+                                            Lanes::load(pack.mean_low + i),
+                                            Lanes::load(pack.m2 + i)};
     const Lanes zero = Lanes::all(0.0);
-    const ColumnScratch& columns = call_.work.columns;
-    Split<Lanes> base =
-        split<Lanes>(call_.baseline(args_of(call_.baseline, stat, columns.of_baseline, first, i)));
-    Lanes factor =
-        math::constant<Lanes>(call_.scale(args_of(call_.scale, stat, columns.of_scale, first, i)));
+    Split<Lanes> base = split<Lanes>(call_.baseline(of_baseline(stat, first, i)));
+    Lanes factor = math::constant<Lanes>(call_.scale(of_scale(stat, first, i)));
     if constexpr (from_group_v<Baseline>)
       factor = select(Lanes::load(pack.equal + i) > zero, zero, factor);
     if constexpr (!sums_first)
@@ -151,24 +159,86 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
     factor.store(pack.factor + i);
   }
 
-  /// What a policy sees in the lanes i .. i + N - 1 of the block that begins with column `first`.
-  /// of_batch: what it takes from the batch, spread over lanes.
-  template <class P>
-  GroupLanes<N> args_of(const P&, const typename GroupLanes<N>::Stat& stat,
-                        const std::vector<double>& of_batch, index_t first, int i) const {
-    if constexpr (has_of_batch_v<P>) {
-      if (!of_batch.empty())
-        return {stat, no_batch_, of_batch.data() + first * groups_ * numbers_in_v<P> + i,
-                this->width()};
+  /// The same where a policy is asked for every member: it makes terms of the values in the block,
+  /// which are then added with the factor 1.
+  void apply_to_members(LanePack& pack, index_t first, int i, index_t n,
+                        const math::Mask<N>* same) {
+    using Member = MemberLanes<N>;
+    const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
+    typename Member::Stat stat;
+    stat.n = n, stat.mean = Lanes::load(pack.mean + i);
+    stat.mean_low = Lanes::load(pack.mean_low + i), stat.m2 = Lanes::load(pack.m2 + i);
+    stat.min = Lanes::load(pack.min + i), stat.max = Lanes::load(pack.max + i);
+    stat.second_min = Lanes::load(pack.second_min + i);
+    stat.second_max = Lanes::load(pack.second_max + i);
+    stat.rounding = Lanes::load(pack.rounding + i);
+    stat.degenerate = Lanes::load(pack.equal + i) > zero;
+    Split<Lanes> base{zero, zero};
+    Lanes scale = zero, weight = one;
+    if constexpr (per_group_v<Baseline>) base = split<Lanes>(call_.baseline(of_baseline(stat, first, i)));
+    if constexpr (per_group_v<Scale>) scale = math::constant<Lanes>(call_.scale(of_scale(stat, first, i)));
+    if constexpr (!sums_first) weight = reader_.template lane_weights<N>(first, groups_, i);
+    const index_t stride = this->width();
+    const double *base_numbers = of_baseline(stat, first, i).of_batch,
+                 *scale_numbers = of_scale(stat, first, i).of_batch;
+    double* x = pack.block + i;
+    for (index_t k = 0; k < pack.members; ++k, x += stride) {
+      const Lanes value = Lanes::load(x);
+      Member member{stat, no_batch_, value, zero, base_numbers, stride};
+      if constexpr (!per_group_v<Baseline>) base = split<Lanes>(call_.baseline(member));
+      member.centered = center(value, base);
+      member.of_batch = scale_numbers;
+      if constexpr (!per_group_v<Scale>) scale = math::constant<Lanes>(call_.scale(member));
+      Lanes factor = scale;
+      if constexpr (from_group_v<Baseline>) factor = select(stat.degenerate, zero, factor);
+      factor = mul(weight, factor);
+      const auto nothing = math::either(is_nan(value), is_zero(factor));
+      const Lanes term = select(nothing, zero, mul(member.centered, factor));
+      (same ? select(*same, term, value) : term).store(x);
     }
-    return {stat, no_batch_};
+    (same ? select(*same, one, Lanes::load(pack.factor + i)) : one).store(pack.factor + i);
+    zero.store(pack.base + i), zero.store(pack.base_low + i);
+  }
+
+  /// What the policies see in the lanes i .. i + N - 1 of the block that begins with column `first`.
+  GroupLanes<N> of_baseline(const typename GroupLanes<N>::Stat& stat, index_t first, int i) const {
+    return args_of<Baseline>(stat, call_.work.columns.of_baseline, first, i);
+  }
+  GroupLanes<N> of_scale(const typename GroupLanes<N>::Stat& stat, index_t first, int i) const {
+    return args_of<Scale>(stat, call_.work.columns.of_scale, first, i);
+  }
+  /// numbers: what the policy takes from the batch, spread over lanes.
+  template <class P>
+  GroupLanes<N> args_of(const typename GroupLanes<N>::Stat& stat,
+                        const std::vector<double>& numbers, index_t first, int i) const {
+    GroupLanes<N> args{stat, no_batch_};
+    if constexpr (has_of_batch_v<P>) {
+      if (!numbers.empty()) {
+        args.of_batch = numbers.data() + first * groups_ * numbers_in_v<P> + i;
+        args.of_batch_stride = this->width();
+      }
+    }
+    return args;
   }
 
   /// Adds to the scores of the rows that are not used.
   GDPO_COLD void score_unused(LanePack& pack, index_t first) {
     this->add_unused(pack, first, [&](int i, double x) {
-      const Split<double> base{pack.base[i], pack.base_low[i]};
-      return term_of(center(x, base), pack.factor[i], reader_.replaces_nan());
+      if constexpr (per_member) {
+        const GroupStat stat = this->stat_of(pack, i);
+        const Rule rule = rule_of<Baseline>(stat, call_.singleton);
+        MemberArgs args{{stat, no_batch_}};
+        args.value = x;
+        const double weight =
+            sums_first ? 1.0 : call_.work.reward_weights[as_size(first + i % lanes_)];
+        const Split<double> base = base_of(call_.baseline, rule, args, nullptr);
+        const double above = center(x, base);
+        const double factor = factor_of(call_.scale, rule, args, above, nullptr);
+        return term_of(above, math::mul(weight, factor), reader_.replaces_nan());
+      } else {
+        const Split<double> base{pack.base[i], pack.base_low[i]};
+        return term_of(center(x, base), pack.factor[i], reader_.replaces_nan());
+      }
     });
   }
 
