@@ -47,6 +47,8 @@ class Evaluation {
     work.first_stage = {};
     prepare_scratch();
     work.batch_stats.assign(as_size(call_.columns), BatchStat{});
+    work.columns.of_baseline.clear();
+    work.columns.of_scale.clear();
     work.row_sums.resize(rows);
     work.row_weights.resize(rows);
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
@@ -62,8 +64,10 @@ class Evaluation {
   template <class Exec>
   void operator()(const Exec& exec) {
     if (reads_batch_.any) read_batch(exec);
-    const bool side_by_side = call_.lanes && in_lanes<Baseline>(reads_batch_.baseline) &&
-                              in_lanes<Scale>(reads_batch_.scale);
+    const ColumnScratch& columns = call_.work.columns;
+    const bool side_by_side = call_.lanes &&
+                              in_lanes<Baseline>(reads_batch_.baseline, columns.of_baseline) &&
+                              in_lanes<Scale>(reads_batch_.scale, columns.of_scale);
     for_each_unit(exec, [&](index_t worker, index_t unit) {
       Worker(call_, call_.work.workers[as_size(worker)])
           .combine(units_.begin(unit), units_.end(unit), side_by_side);
@@ -132,10 +136,16 @@ class Evaluation {
     for (index_t unit = 0; unit < units_.count(); ++unit) f(0, unit);
   }
 
-  /// Whether a policy can be called in lanes. reads: it reads the batch.
+  /// Whether a policy can be called in lanes. reads: it reads the batch, from which it takes these
+  /// numbers. Terms that are made member by member stand in place of the values, where NaN says
+  /// that one is missing, so they need finite numbers.
   template <class P>
-  static bool in_lanes(bool reads) {
-    return takes_lanes_v<P> && (!reads || has_of_batch_v<P>);
+  static bool in_lanes(bool reads, const std::vector<double>& numbers) {
+    bool known = true;
+    if constexpr (!once_a_group_v<Baseline, Scale>) {
+      for (const double x : numbers) known = known && !math::not_finite(x);
+    }
+    return takes_lanes_v<P> && (!reads || (has_of_batch_v<P> && known));
   }
 
   /// Fills in the statistics of the columns over the batch: those of all used values, and if the

@@ -227,7 +227,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
       if constexpr (per_member) {
         const GroupStat stat = this->stat_of(pack, i);
         const Rule rule = rule_of<Baseline>(stat, call_.singleton);
-        MemberArgs args{{stat, no_batch_}};
+        MemberArgs args{{stat, call_.work.batch_stats[as_size(first + i % lanes_)]}};
         args.value = x;
         const double weight =
             sums_first ? 1.0 : call_.work.reward_weights[as_size(first + i % lanes_)];
