@@ -167,7 +167,7 @@ def native():
         function.restype = None
         passed = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor)
                   else ctypes.c_ssize_t(a) for a in arguments]
-        return lambda: function(*passed)
+        return lambda kept=arguments: function(*passed)  # which keeps the tensors
 
     return bind
 
