@@ -228,7 +228,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
     arguments = (*groups, weights_of("gdpo::advantages", weights), flat(gates), flat(limits),
-                 *columns, take)
+                 *columns, take, report)
 
     if values.device.type == "cpu" or limits or of_rollouts:
         result, numbers = _on_cpu(text, values, arguments)
@@ -236,9 +236,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     else:
         with our_errors():
             result, _ = ops.advantages(values, text, *arguments)
-        # Of what the rewards are now, whatever becomes of them before the report is read.
-        numbers = functools.partial(_report_on_cpu, text, values.clone() if report else values,
-                                    arguments)
+        if report:  # of what the rewards are now, whatever becomes of them before it is read
+            numbers = functools.partial(_report_on_cpu, text, values.clone(), arguments)
     result = _like(rewards, result)
     if not report:
         return result
