@@ -236,6 +236,39 @@ GDPO_NOINLINE void clear_equal(LanePack& pack) {
     select(equal, zero, Groups::load(pack.scores + k * P)).store(pack.scores + k * P);
 }
 
+/// Whether rows of weighted sums (places) have a sum that is NaN, or a magnitude of -0.
+GDPO_NOINLINE inline bool any_special_sum(const double* sums, const double* magnitudes,
+                                          index_t places) {
+  constexpr int P = side_by_side<1>;
+  using Rows = math::Pack<P>;
+  const Rows zero = Rows::all(0.0), none = Rows::all(-0.0);
+  auto special = zero < zero;
+  for (index_t i = 0; i < places; i += P) {
+    const Rows difference = collect_differences(zero, Rows::load(magnitudes + i), none);
+    special = either(special, either(is_nan(Rows::load(sums + i)), has_no_bit(difference)));
+  }
+  return any(special);
+}
+
+/// Whether a pack with gaps has a lane whose moments are not finite or that has fewer than two
+/// values, or a group that lacks a value in every column. `missing` is set where any lane lacks one.
+template <int L, int P>
+GDPO_NOINLINE bool has_special_lanes(const LanePack& pack, bool& missing) {
+  using Lanes = math::Pack<L * P>;
+  const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0), count = Lanes::load(pack.count);
+  double used[L * P];
+  for (int p = 0; p < P; ++p) {
+    for (int j = 0; j < L; ++j) used[p * L + j] = static_cast<double>(pack.counted[p]);
+  }
+  const auto gap = count < Lanes::load(used);
+  const auto special = either(either(not_finite(Lanes::load(pack.mean)),
+                                     not_finite(Lanes::load(pack.m2))),
+                              count < Lanes::all(2.0));
+  const auto complete = segment_sums<L>(select(gap, zero, one));
+  missing = any(gap);
+  return any(special) || any(is_zero(complete));
+}
+
 /// The range of the values of each lane that are not NaN, and the second largest and smallest.
 template <int W>
 GDPO_NOINLINE void find_range(LanePack& pack) {

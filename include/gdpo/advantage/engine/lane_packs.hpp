@@ -368,6 +368,9 @@ class LanePacks {
 
   /// Makes of weighted sums in lanes what RewardRules::weighted_sum gives.
   void finish_sums(LanePack& pack, const PackRows& rows) const {
+    if (!reader_.changes_sums() && !reader_.rejects_infinite() &&
+        !any_special_sum(pack.block, pack.magnitudes, pack.members * groups_))
+      return;
     for (int p = 0; p < pack.groups; ++p) {
       const auto row = rows.of(p);
       for (index_t k = 0; k < pack.length[p]; ++k) {
@@ -424,6 +427,15 @@ class LanePacks {
     const unsigned refused = !reader_.skips(), single = traits_.compares && !traits_.skips_singles;
     const int columns = columns_from(first);
     pack.uneven = true;
+    if (reader_.skips() && columns == lanes_) {
+      bool special = false;
+      with_shape([&](auto lanes, auto groups) {
+        special = has_special_lanes<decltype(lanes)::value, decltype(groups)::value>(pack, missing);
+      });
+      if (!missing) suspicious_ = false;
+      if (!special) return;
+      missing = false;
+    }
     for (int p = 0; p < pack.groups; ++p) {
       const double used = static_cast<double>(pack.counted[p]);
       double most = 0;
