@@ -204,10 +204,10 @@ template <int L>
 struct MemberLanes {
   /// The moments of the group, by lane.
   struct Stat : GroupLanes<L>::Stat {
-    math::Pack<L> min, max,           ///< As in Moments.
-        second_max, second_min,       ///< As in GroupStat.
-        rounding;                     ///< As in GroupStat.
-    math::Mask<L> degenerate;         ///< As in GroupStat.
+    math::Pack<L> min, max,      ///< As in Moments.
+        second_max, second_min,  ///< As in GroupStat.
+        rounding;                ///< As in GroupStat.
+    math::Mask<L> degenerate;    ///< As in GroupStat.
     /// The moments of the other members, of a member with value x, as GroupStat::without.
     GDPO_INLINE Stat without(const math::Pack<L>& x) const {
       Stat others = *this;
@@ -216,10 +216,10 @@ struct MemberLanes {
       return others;
     }
   };
-  const Stat& group;         ///< The moments of the columns.
-  const BatchStat& batch;    ///< Empty: a policy that reads the batch is not called in lanes.
-  math::Pack<L> value,       ///< The values of the member.
-      centered;              ///< Of a scale: the values minus their baselines.
+  const Stat& group;       ///< The moments of the columns.
+  const BatchStat& batch;  ///< Empty: a policy that reads the batch is not called in lanes.
+  math::Pack<L> value,     ///< The values of the member.
+      centered;            ///< Of a scale: the values minus their baselines.
 };
 
 // A policy may say the following about itself, as `static constexpr bool name = true`. One that

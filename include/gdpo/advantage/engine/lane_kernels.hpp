@@ -99,10 +99,10 @@ struct LanePack {
   // (members, P, L) values, later terms; (members, P) scores, and the sums of their |terms| or of
   // those of the weighted sums; 0 for a row that counts and NaN for another.
   double *block, *scores, *magnitudes, *rows;
-  double* rewards;   ///< The rewards that are summed.
-  index_t* flagged;  ///< The places of rows that do not count, first those that are not used.
-  index_t flags,     ///< How many those are.
-      unused;        ///< How many of them are not used.
+  double* rewards;         ///< The rewards that are summed.
+  index_t* flagged;        ///< The places of rows that do not count, first those that are not used.
+  index_t flags,           ///< How many those are.
+      unused;              ///< How many of them are not used.
   double* flagged_scores;  ///< The scores of rows that are not used.
   // Of each lane: the number of values if `uneven`, their moments, 1 where they are all equal (else 0), and the
   // bound of GroupStat::rounding.
@@ -218,8 +218,7 @@ GDPO_NOINLINE bool decide_exactly(LanePack& pack, index_t columns, bool sums_fir
                range = Groups::load(pack.high) - Groups::load(pack.low),
                tolerance = mul(Groups::all(rounding), size),
                slack = mul(Groups::all(0x1p-40), tolerance);
-  const auto equal = range <= tolerance - slack,
-             told = either(equal, range > tolerance + slack);
+  const auto equal = range <= tolerance - slack, told = either(equal, range > tolerance + slack);
   select(equal, one, zero).store(pack.same_scores);
   select(not_finite(size), one, select(told, zero, one)).store(pack.unclear);
   const auto clear = either(range > mul(Groups::all(4.0), tolerance), size == zero);
@@ -261,9 +260,9 @@ GDPO_NOINLINE bool has_special_lanes(const LanePack& pack, bool& missing) {
     for (int j = 0; j < L; ++j) used[p * L + j] = static_cast<double>(pack.counted[p]);
   }
   const auto gap = count < Lanes::load(used);
-  const auto special = either(either(not_finite(Lanes::load(pack.mean)),
-                                     not_finite(Lanes::load(pack.m2))),
-                              count < Lanes::all(2.0));
+  const auto special =
+      either(either(not_finite(Lanes::load(pack.mean)), not_finite(Lanes::load(pack.m2))),
+             count < Lanes::all(2.0));
   const auto complete = segment_sums<L>(select(gap, zero, one));
   missing = any(gap);
   return any(special) || any(is_zero(complete));

@@ -13,10 +13,10 @@ namespace detail {
 /// What the engine must know about an estimator, as values: what takes them is compiled once for
 /// all estimators.
 struct EstimatorTraits {
-  bool zero_sum,       ///< values_sum_to_zero_v
-      compares,        ///< compares_v of the baseline
-      per_member,      ///< The terms are computed member by member.
-      skips_singles;   ///< A column with one value gives 0.
+  bool zero_sum,      ///< values_sum_to_zero_v
+      compares,       ///< compares_v of the baseline
+      per_member,     ///< The terms are computed member by member.
+      skips_singles;  ///< A column with one value gives 0.
 };
 
 /// The packs of one worker. sums_first: a column is the weighted sum of the rewards.
@@ -185,7 +185,7 @@ class LanePacks {
     if constexpr (sums_first) equate_sums(pack);
     if (!traits_.per_member) return;
     with_shape([&](auto lanes, auto groups) {
-      find_range<decltype(lanes)::value * decltype(groups)::value>(pack);
+      find_range<decltype(lanes)::value* decltype(groups)::value>(pack);
     });
     if constexpr (!sums_first) {
       for (int i = 0; i < width(); ++i)
@@ -252,8 +252,7 @@ class LanePacks {
   GDPO_COLD void keep_factors(const LanePack& pack, index_t first) const {
     for (int p = 0; p < pack.groups; ++p) {
       for (int j = 0; j < columns_from(first); ++j)
-        work_.report[as_size(pack.number[p] * columns_ + first + j)] =
-            pack.factor[p * lanes_ + j];
+        work_.report[as_size(pack.number[p] * columns_ + first + j)] = pack.factor[p * lanes_ + j];
     }
   }
 
@@ -267,7 +266,8 @@ class LanePacks {
     bool decided = true;
     with_shape([&](auto, auto groups) {
       constexpr int P = decltype(groups)::value;
-      decided = exact ? decide_exactly<P>(pack, columns_, sums_first) : detail::decide<P>(pack, columns_);
+      decided =
+          exact ? decide_exactly<P>(pack, columns_, sums_first) : detail::decide<P>(pack, columns_);
     });
     for (int p = 0; p < pack.groups; ++p) pack.declined[p] |= pack.unclear[p] != 0;
     return decided;
@@ -285,9 +285,8 @@ class LanePacks {
     const BorrowedGroups<Groups> borrowed{batch_.groups};
     double* row_sums = work_.row_sums.data();
     if (index_t begin[most_side_by_side]; find_runs(pack, begin)) {
-      with_shape([&](auto, auto groups) {
-        write_runs<decltype(groups)::value>(pack, begin, row_sums);
-      });
+      with_shape(
+          [&](auto, auto groups) { write_runs<decltype(groups)::value>(pack, begin, row_sums); });
     } else {
       for (int p = 0; p < pack.groups; ++p) {
         for (index_t k = 0; k < pack.length[p]; ++k)
@@ -305,8 +304,8 @@ class LanePacks {
   index_t columns_;  ///< Of the call.
   EstimatorTraits traits_;
   index_t longest_;
-  int lanes_,                ///< L, the columns of a group in a pack.
-      groups_;               ///< P, the groups of a pack.
+  int lanes_,                 ///< L, the columns of a group in a pack.
+      groups_;                ///< P, the groups of a pack.
   bool same_length_ = false,  ///< All groups of the unit have one length.
       suspicious_ = false;    ///< Rewards were missing in the last pack.
 
@@ -443,11 +442,12 @@ class LanePacks {
       for (int i = p * lanes_; i < p * lanes_ + columns; ++i) {
         const double n = pack.count[i];
         most = (math::max)(most, n);
-        const unsigned gap = n < used, infinite = static_cast<unsigned>(math::not_finite(
-                                           pack.mean[i])) |
-                                       static_cast<unsigned>(math::not_finite(pack.m2[i]));
+        const unsigned gap = n < used,
+                       infinite = static_cast<unsigned>(math::not_finite(pack.mean[i])) |
+                                  static_cast<unsigned>(math::not_finite(pack.m2[i]));
         gaps |= gap;
-        declined |= (gap & refused) | (infinite & (n > 0 ? 1u : 0u)) | ((n == 1 ? 1u : 0u) & single);
+        declined |=
+            (gap & refused) | (infinite & (n > 0 ? 1u : 0u)) | ((n == 1 ? 1u : 0u) & single);
       }
       missing = missing || gaps != 0;
       if (declined) pack.declined[p] = true;
@@ -505,7 +505,8 @@ class LanePacks {
     constexpr bool consecutive = std::is_same_v<Groups, GroupsOf> || is_by_offsets_v<Groups>;
     for (int p = 0; p < pack.groups; ++p) {
       const index_t g = pack.number[p], row = begin[p] = borrowed.row(g, 0);
-      for (index_t k = 1; !consecutive && k < pack.length[p]; ++k) runs = runs && borrowed.row(g, k) == row + k;
+      for (index_t k = 1; !consecutive && k < pack.length[p]; ++k)
+        runs = runs && borrowed.row(g, k) == row + k;
     }
     return runs;
   }

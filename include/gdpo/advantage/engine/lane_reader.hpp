@@ -22,8 +22,7 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
       : Base(function, batch, e, work) {
     spread_weights(work);
     const Column& valid = batch.valid;
-    const bool bytes =
-        valid.stored_as() == StoredAs::UInt8 || valid.stored_as() == StoredAs::Int8;
+    const bool bytes = valid.stored_as() == StoredAs::UInt8 || valid.stored_as() == StoredAs::Int8;
     if (valid && bytes && valid.gap() == 0)
       flags_ = static_cast<const unsigned char*>(valid.data());
   }

@@ -117,7 +117,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
       for (double* const x : {pack.base, pack.base_low, pack.factor}) zero.store(x + i);
       // One call for each number of members, from the largest on.
       Lanes left = -Lanes::load(pack.count + i);
-      for (double least = tree_min(left); -least >= fewest; least = tree_min(left)) {
+      for (double least = tree_min(left); - least >= fewest; least = tree_min(left)) {
         const auto same = left == Lanes::all(least);
         apply_policies(pack, first, i, static_cast<index_t>(-least), &same);
         left = select(same, zero, left);
@@ -137,11 +137,9 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
       apply_to_groups(pack, first, i, n, same);
     }
   }
-  void apply_to_groups(LanePack& pack, index_t first, int i, index_t n,
-                       const math::Mask<N>* same) {
-    const typename GroupLanes<N>::Stat stat{n, Lanes::load(pack.mean + i),
-                                            Lanes::load(pack.mean_low + i),
-                                            Lanes::load(pack.m2 + i)};
+  void apply_to_groups(LanePack& pack, index_t first, int i, index_t n, const math::Mask<N>* same) {
+    const typename GroupLanes<N>::Stat stat{
+        n, Lanes::load(pack.mean + i), Lanes::load(pack.mean_low + i), Lanes::load(pack.m2 + i)};
     const Lanes zero = Lanes::all(0.0);
     const GroupLanes<N> args{stat, no_batch_};
     Split<Lanes> base = split<Lanes>(call_.baseline(args));
