@@ -23,7 +23,10 @@ struct GroupScratch {
   std::vector<double> values;
   std::array<std::vector<double>, reward_column_count> columns;
   std::vector<double> policies;  // (K) scratch for policies with per_group_values
-  std::vector<double> lanes;     // scratch of SideBySide
+  // Of SideBySide: packs of groups; the groups of a unit, and those left to the general path;
+  // places in packs whose rows do not count, and scores of such rows.
+  std::vector<double> lanes, flagged_scores;
+  std::vector<index_t> group_lists, flagged;
   // Cases that the groups of this call have shown so far.
   struct {
     bool raw_singleton = false, uncounted_row = false;

@@ -129,7 +129,7 @@ class Evaluation {
       work.terms.resize(members * 8);
       work.used.assign(members, 1);
       work.present.resize(members);
-      work.lanes.resize(SideBySide<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
+      LanePacks<T, Groups, sums_first>::reserve(work, members, as_size(units_.size));
     }
   }
 

@@ -48,21 +48,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// general path. The fast path leaves row_state as it was prepared, Counted, because all its rows
   /// count. side_by_side: the fast path may be tried.
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
-    if constexpr (zero_sum && takes_lanes) {
-      using Lanes = SideBySide<T, Groups, Baseline, Scale, sums_first>;
-      Lanes lanes(call_, work_, last);
-      FastPath outcome[Lanes::most_groups];
-      for (index_t g = first, n = 1; side_by_side && g < last; g += n) {
-        n = lanes.combine(g, outcome);
-        for (index_t p = 0; p < n; ++p) {
-          if (outcome[p] == FastPath::Declined) {
-            combine_group(g + p);
-          } else if (call_.report) {
-            call_.report->degenerate[as_size(g + p)] = outcome[p] == FastPath::AllEqual;
-          }
-        }
+    if constexpr (takes_lanes) {
+      if (side_by_side && first < last && !call_.work.used_rewards.empty()) {
+        SideBySide<T, Groups, Baseline, Scale, sums_first>(call_, work_)
+            .combine(first, last, [this](index_t g) { combine_group(g); });
+        return;
       }
-      if (side_by_side) return;
     }
     for (index_t g = first; g < last; ++g) combine_group(g);
   }
