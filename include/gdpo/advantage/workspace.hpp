@@ -81,7 +81,7 @@ struct EstimatorScratch {
   std::vector<index_t> group_sizes;    // (G) of one column: the used values of each group
   std::vector<BatchStat> batch_stats;  // one for each column
   std::vector<double> partial_sums;    // sums of the blocks of the batch
-  std::vector<double> report;          // of a report: (G, C) factors of columns, RewardTable
+  std::vector<double> report;          // of a report: ReportMemory
   CombinedValues combined;             // about row_sums
   UntilMoved<FirstStage> first_stage;  // whether finish() may use row_sums
 

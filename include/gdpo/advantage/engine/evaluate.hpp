@@ -60,10 +60,7 @@ class Evaluation {
     work.row_weights.resize(rows);
     if (reads_batch_.any || report) reserve_columns(work, rows, as_size(units_.groups));
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
-    if (report)
-      prepare_report(
-          *report, work,
-          {units_.groups, call_.columns, batch.rewards.extent[1], batch.rewards.extent[0]});
+    if (report) prepare_report(*report, work, report_memory());
   }
 
   template <class Exec>
@@ -96,6 +93,11 @@ class Evaluation {
   const GroupUnits& units() const { return units_; }
   index_t workers() const { return workers_; }
   index_t columns() const { return call_.columns; }
+  bool lanes() const { return call_.lanes; }
+  ReportMemory report_memory() const {
+    return {units_.groups, call_.columns, call_.batch.rewards.extent[1],
+            units_.longest(call_.batch.groups)};
+  }
 
  private:
   void describe_values() {

@@ -18,6 +18,14 @@ struct EstimatorTraits {
       skips_singles;   ///< A column with one value gives 0.
 };
 
+/// Keeps for the report what all members of a group have in one of `columns` columns: their factor
+/// and their baseline (ReportMemory).
+GDPO_HOST_INLINE void keep_for_report(EstimatorScratch& work, index_t columns, index_t g,
+                                      index_t column, double factor, const Split<double>& base) {
+  double* const kept = work.report.data() + 3 * (g * columns + column);
+  kept[0] = factor, kept[1] = base.high, kept[2] = base.low;
+}
+
 /// The packs of one worker. sums_first: a column is the weighted sum of the rewards.
 template <class T, class Groups, bool sums_first>
 class LanePacks {
@@ -229,12 +237,14 @@ class LanePacks {
 
   bool missing(double x) const { return reader_.skips() && math::is_nan(x); }
 
-  /// Writes the factors of the pack to the report's scratch.
+  /// Keeps the factors and baselines of the pack for the report.
   GDPO_COLD void keep_factors(const LanePack& pack, index_t first) const {
     for (int p = 0; p < pack.groups; ++p) {
-      for (int j = 0; j < columns_from(first); ++j)
-        work_.report[as_size(pack.number[p] * columns_ + first + j)] =
-            pack.factor[p * lanes_ + j];
+      for (int j = 0; j < columns_from(first); ++j) {
+        const int i = p * lanes_ + j;
+        keep_for_report(work_, columns_, pack.number[p], first + j, pack.factor[i],
+                        {pack.base[i], pack.base_low[i]});
+      }
     }
   }
 

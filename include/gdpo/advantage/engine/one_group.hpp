@@ -268,7 +268,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       }
       known = true;
       if constexpr (!sums_first) {
-        if (call_.report) call_.work.report[as_size(group_ * call_.columns + c)] = factor;
+        if (call_.report) keep_for_report(call_.work, call_.columns, group_, c, factor, base_);
       }
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;

@@ -57,6 +57,10 @@ class RewardReader {
   double gated(index_t row, index_t c) const {
     return rules_.gated(load(batch_.rewards(row, c)), row, c);
   }
+  /// gated() is the reward as it is stored.
+  bool gives_stored() const { return rules_.gates.empty(); }
+  /// after_gate() changes finite rewards, or NaN.
+  bool adjusts() const { return rules_.adjusts(); }
   /// A gated reward; NaN where it counts as missing.
   double known(double value) const { return detail::known(rules_.missing, value); }
   /// A gated reward of a row after missing rewards and penalty. It refuses no reward, so a report
