@@ -99,7 +99,7 @@ class ReportFiller {
     work_.centered.resize(as_size(rows));  // collects the reward sums of the batch
   }
 
-  // ---- groups -------------------------------------------------------------------------------------
+  // ---- groups -----------------------------------------------------------------------------------
 
   void describe_groups() {
     ReportPack<Order> pack(memory_, rules_, work_, report_);
@@ -198,7 +198,7 @@ class ReportFiller {
       add_explained(table, rules_, terms());
   }
 
-  // ---- groups side by side ------------------------------------------------------------------------
+  // ---- groups side by side ----------------------------------------------------------------------
 
   /// Reads groups from g on into the arrays of a pack, as many as fit without filling up more than
   /// half of it. False: a row that counts has a NaN, or no reward is read.
@@ -213,11 +213,11 @@ class ReportFiller {
     pack.g = g, pack.groups = groups, pack.members = longest;
     for (index_t p = groups; p < P; ++p) pack.lengths[p] = pack.lengths[0];
     if (longest == 0 || work_.used_rewards.empty()) return false;
-    pack.whole = !batch_.valid && work_.combined.every_row;
-    for (index_t p = 0; p < P; ++p) pack.whole = pack.whole && pack.lengths[p] == longest;
+    pack.full = !batch_.valid && work_.combined.every_row;
+    for (index_t p = 0; p < P; ++p) pack.full = pack.full && pack.lengths[p] == longest;
     pack.adjusts = reader_.adjusts();
     index_t first[P];
-    const bool runs = pack.whole && find_runs(pack, first);
+    const bool runs = pack.full && find_runs(pack, first);
     if (runs) {
       read_rewards(pack, [&](index_t p, index_t k) { return first[p] + k; });
       turn_runs<false>(work_.row_sums.data(), first, report_lanes, longest, pack.combined());
@@ -251,7 +251,7 @@ class ReportFiller {
       if constexpr (math::native_width<double> >= 2) c = read_blocks<2>(pack, c, row_of);
     }
     for (; c < memory_.rewards; ++c) read_column(pack, c, row_of);
-    if (!pack.whole) leave_out(pack);
+    if (!pack.full) leave_out(pack);
   }
   template <int W, class Row>
   index_t read_blocks(const ReportPack<Order>& pack, index_t c, const Row& row_of) {
@@ -310,8 +310,8 @@ class ReportFiller {
     }
     return known;
   }
-  /// Writes the weighted sums of the rows that count to their place among those of the batch. False:
-  /// one of them is NaN.
+  /// Writes the weighted sums of the rows that count to their place among those of the batch.
+  /// False: one of them is NaN.
   bool write_sums(const ReportPack<Order>& pack) {
     bool known = true;
     double magnitude = 0;
@@ -321,7 +321,7 @@ class ReportFiller {
         if (!math::is_nan(total)) total = reader_.changed_sum(row(pack, p, k), total, magnitude);
       }
     }
-    if (pack.whole) {
+    if (pack.full) {
       index_t first[P];
       for (index_t p = 0; p < pack.groups; ++p) first[p] = next_sum_ + p * pack.members;
       turn_runs<true>(work_.centered.data(), first, static_cast<int>(pack.groups), pack.members,
@@ -339,7 +339,7 @@ class ReportFiller {
     return known;
   }
 
-  // ---- rewards over the batch ---------------------------------------------------------------------
+  // ---- rewards over the batch -------------------------------------------------------------------
 
   bool reads(index_t c) const {
     for (const index_t used : work_.used_rewards) {

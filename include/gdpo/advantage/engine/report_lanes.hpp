@@ -183,7 +183,7 @@ class ReportPack {
   index_t lengths[report_lanes] = {};      ///< Members of each group, those not used included.
   index_t used[report_lanes] = {};         ///< Members of each group that are used.
   bool adjusts = false;                    ///< adjusted(c) is an array of its own.
-  bool whole = false;                      ///< Every row counts, and the groups have equal lengths.
+  bool full = false;                       ///< Every row counts, and the groups have equal lengths.
 
   ReportPack(const ReportMemory& memory, const PartRules& rules, EstimatorScratch& work,
              GroupReport& report)
@@ -227,7 +227,7 @@ class ReportPack {
       if (i < rewards && adjusts && !describe_range(order, adjusted(i), rewards + 2 + i))
         return false;
     }
-    if (whole && !(range(rewards).whole && range(rewards + 1).whole)) return false;
+    if (full && !(range(rewards).whole && range(rewards + 1).whole)) return false;
     for (index_t c = 0; c < rewards; ++c) write_reward(c);
     write_sums();
     if (rewards > 1) add_pairs_of_lanes();
@@ -242,7 +242,7 @@ class ReportPack {
   double* centered(index_t c) const { return array(2 * memory_.rewards + c); }
   double* note(index_t i) const { return memory_.note(work_, as_size(i)); }
 
-  // ---- notes: (3) of each array: low, high, count; then the sums of the first passes --------------
+  // ---- notes: (3) of each array: low, high, count; then the sums of the first passes ------------
 
   index_t first_sum() const { return 3 * (2 * memory_.rewards + 2); }
   index_t range_note(index_t i) const { return 3 * i; }
@@ -263,7 +263,7 @@ class ReportPack {
     return !range.infinite();
   }
 
-  // ---- each reward, and the sums ------------------------------------------------------------------
+  // ---- each reward, and the sums ----------------------------------------------------------------
 
   /// The std of each group in an array, NaN below two numbers.
   void write_stds(const double* x, index_t i, double* std) {
@@ -329,7 +329,7 @@ class ReportPack {
     }
   }
 
-  // ---- several rewards ----------------------------------------------------------------------------
+  // ---- several rewards --------------------------------------------------------------------------
 
   ReportLanes active() const {
     double flags[P];
