@@ -36,7 +36,8 @@ class BatchReturns {
   void operator()(const Exec& exec, ReturnsWorkspace<S>& workspace) const {
     const index_t rows = rows_.layout().rows;
     if (rows == 0) return;
-    const index_t units = (rows + rows_a_unit(rows) - 1) / rows_a_unit(rows);
+    const index_t a_unit = rows_a_unit(workers_for(exec, rows, rows_.layout().tokens));
+    const index_t units = (rows + a_unit - 1) / a_unit;
     const index_t workers = workers_for(exec, units, rows_.layout().tokens);
     if (static_cast<index_t>(workspace.workers.size()) < workers)
       workspace.workers.resize(static_cast<std::size_t>(workers));
@@ -60,8 +61,8 @@ class BatchReturns {
     const auto for_each_range = [&](const auto& f) {  // f(first row, end, scratch)
       if (workers == 1) return f(index_t{0}, rows, workspace.workers[0]);
       for_each(units, [&](index_t unit, ReturnScratch<S>& scratch) {
-        const index_t first = unit * rows_a_unit(rows);
-        f(first, (std::min)(first + rows_a_unit(rows), rows), scratch);
+        const index_t first = unit * a_unit;
+        f(first, (std::min)(first + a_unit, rows), scratch);
       });
     };
     for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
@@ -82,12 +83,15 @@ class BatchReturns {
   static constexpr bool in_lanes = !std::is_same_v<Exec, Seq> && math::native_width<double> > 1;
   static constexpr index_t at_once = in_lanes ? rows_at_once : 1;
 
-  /// Many rows form at most 128 units of whole tiles of rows side by side; a few rows form eight
-  /// units, so that threads share them.
-  static index_t rows_a_unit(index_t rows) {
+  /// Rows of a unit, which changes no bit. Units are whole tiles of rows side by side, at most 128 of
+  /// them; single rows where so many workers would have fewer of these tiles than they could scan
+  /// rows: a tile takes about as long as three rows.
+  index_t rows_a_unit(index_t workers) const {
     constexpr index_t most_units = 128, side = rows_at_once;
-    if (rows < side * side) return (rows + side - 1) / side;
-    return ((rows + most_units - 1) / most_units + side - 1) / side * side;
+    const index_t rows = rows_.layout().rows, tiles = (rows + side - 1) / side;
+    const auto turns = [&](index_t n) { return (n + workers - 1) / workers; };
+    if (3 * turns(tiles) > turns(rows)) return 1;
+    return (tiles + most_units - 1) / most_units * side;
   }
   void scan(const index_t* order, index_t first, index_t last, ReturnScratch<S>& scratch) const {
     if constexpr (in_lanes) {

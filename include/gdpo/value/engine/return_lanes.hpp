@@ -8,6 +8,7 @@
 #include <cstring>
 #include <gdpo/lanes/lanes.hpp>
 #include <gdpo/value/engine/return_rows.hpp>
+#include <gdpo/value/engine/valid_runs.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -435,20 +436,32 @@ class ReturnLanes {
     std::fill(to + n, to + tokens, T(0));
     return to;
   }
-  /// The rewards of n tokens less their penalty.
+  /// The rewards of n tokens less their penalty. Where masked tokens carry no reward it is 0.
   const double* penalize(const ReturnRow<S>& row, index_t first, index_t n, index_t tokens,
                          double* line) const {
     const auto penalty = rows_.estimator().penalty;  // a copy, whatever the loop stores
-    const auto at = [&](const S* from, index_t t) GDPO_INLINE_LAMBDA {
-      if (t + W <= n) return L::load(from + first + t);
-      S padded[W] = {};
-      for (index_t j = 0; t + j < n; ++j) padded[j] = from[first + t + j];
-      return L::load(padded);
-    };
-    for (index_t t = 0; t < n; t += W) {
-      const V reward = row.rewards ? at(row.rewards, t) : math::constant<V>(0.0);
-      L::store(line + t, penalized<V>(penalty, reward, at(row.logp, t), at(row.ref_logp, t)));
-    }
+    const bool all = row.tokens == row.span.length || carries_reward(steps_, false);
+    if (!all) std::fill(line, line + n, 0.0);
+    for_each_run(all ? nullptr : row.mask + first, 0, n, [&](index_t begin, index_t end) {
+      const auto at = [&](const S* from, index_t t) GDPO_INLINE_LAMBDA {
+        if (t + W <= end) return L::load(from + first + t);
+        S padded[W] = {};
+        for (index_t j = 0; t + j < end; ++j) padded[j] = from[first + t + j];
+        return L::load(padded);
+      };
+      for (index_t t = begin; t < end; t += W) {
+        const V reward = row.rewards ? at(row.rewards, t) : math::constant<V>(0.0);
+        const V of = penalized<V>(penalty, reward, at(row.logp, t), at(row.ref_logp, t));
+        if (t + W <= end) {
+          L::store(line + t, of);
+        } else {
+          double rest[W];
+          L::store(rest, of);
+          std::copy_n(rest, end - t, line + t);
+        }
+      }
+      return true;
+    });
     std::fill(line + n, line + tokens, 0.0);
     return line;
   }
