@@ -360,13 +360,15 @@ class ReturnLanes {
     unsigned char* mask_;
   };
 
-  /// Whether half of the places of the tiles hold steps. Lanes also walk over padding, which one row
-  /// after the other passes at little cost; both ways give the same bits.
+  /// Whether enough places of the tiles hold steps: half of them with AVX-512, else three of four.
+  /// Lanes also walk over padding, which one row after the other passes at little cost; both ways
+  /// give the same bits.
   bool fills_lanes() const {
+    constexpr index_t quarters = W >= rows_at_once ? 2 : 3;
     index_t steps = 0;
     for (int p = 0; p < count_; ++p)
       steps += all_are_steps() ? row_[p].span.length : row_[p].tokens;
-    return 2 * steps >= rows_at_once * longest_;
+    return 4 * steps >= quarters * rows_at_once * longest_;
   }
   bool all_are_steps() const { return is_step(steps_, false); }
 
