@@ -77,7 +77,7 @@ Paths::Run fused(const std::shared_ptr<Logits<T>>& l, const Loss& loss, bool mas
     return b;
   };
   auto offsets = std::make_shared<std::vector<index_t>>();
-  for (index_t i = 0; i <= 8; ++i) offsets->push_back(l->rows / 8 * i);
+  for (index_t i = 0; i <= 8; ++i) offsets->push_back(l->rows * i / 8);
   return [=] {
     gdpo::TokenBatch<float> b = tokens();
     b.offsets = gdpo::view(*offsets);

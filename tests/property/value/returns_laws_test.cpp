@@ -133,7 +133,7 @@ TEST_CASE("returns: long rows side by side give the bits of seq, wherever they b
     std::vector<float> values(left + n), rewards(left + n), scores(std::size_t(rows), 0.5f);
     std::vector<unsigned char> mask(left + n);
     const bool masked = random.chance(0.7), poisoned = random.chance(0.5);
-    const index_t longest_run = random.pick({2, 40, 600});
+    const int longest_run = random.pick({2, 40, 600});
     bool valid = random.chance(0.8);
     for (std::size_t k = left, run = 1; k < left + n; ++k, --run) {
       if (run == 0) valid = !valid, run = std::size_t(1 + random.below(longest_run));
