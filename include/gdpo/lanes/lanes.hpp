@@ -32,11 +32,13 @@ struct Lanes {
   static GDPO_INLINE bool load_mask(const unsigned char* p) { return *p != 0; }
   static GDPO_INLINE bool all_lanes() { return true; }
 
-  /// Counts in each lane how often a mask was true; total() is the sum over the lanes.
+  /// Counts in each lane how often a mask was true. lanes() gives the counts as numbers, up to
+  /// 2^24, and total() their sum.
   struct Count {
     std::int32_t n = 0;
     GDPO_INLINE void add(bool mask) { n += mask; }
     GDPO_INLINE index_t total() const { return n; }
+    GDPO_INLINE V lanes() const { return static_cast<V>(n); }
   };
 };
 
@@ -97,6 +99,15 @@ struct Lanes<Pack<L, S>> {
       Integer sum = 0;
       for (const Integer x : counts) sum += x;
       return sum;
+    }
+    GDPO_INLINE V lanes() const {
+      using Value = typename Register<L, S>::Value;
+      if constexpr (std::is_same_v<S, float>) {
+        return {__builtin_convertvector(n, Value)};
+      } else {  // not every processor has the instruction: 2^52 + n has n as its low bits
+        constexpr std::int64_t bits = 0x4330000000000000;
+        return {reinterpret_cast<Value>(n + bits) - 0x1p52};
+      }
     }
   };
 };

@@ -201,6 +201,21 @@ GDPO_INLINE Pack<L, S> select(const Mask<L, S>& mask, const Pack<L, S>& a, const
   }
 }
 
+/// min(a, b) and max(a, b) in the lanes of the mask, and a in the others.
+#define GDPO_WHERE(name)                                                           \
+  template <int L, class S>                                                        \
+  GDPO_INLINE Pack<L, S> name##_where(const Mask<L, S>& mask, const Pack<L, S>& a, \
+                                      const Pack<L, S>& b) {                       \
+    if constexpr (has_bit_mask<L, S>) {                                            \
+      return {register_##name##_where(mask.v, a.v, b.v)};                          \
+    } else {                                                                       \
+      return select(mask, (name)(a, b), a);                                        \
+    }                                                                              \
+  }
+GDPO_WHERE(min)
+GDPO_WHERE(max)
+#undef GDPO_WHERE
+
 /// Returns a, and hides from the optimizer how it was computed (math/scalar.hpp).
 template <int L, class S>
 GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
@@ -314,7 +329,7 @@ GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
 
 // is_nan, is_inf, is_zero and not_finite look at the bits, as the scalar functions do, so they are
 // right under -ffast-math too.
-#define GDPO_BY_BITS(name, one_lane, lanes)                                                        \
+#define GDPO_BY_BITS(name, one_lane, with_bit_mask, lanes)                                         \
   template <int L, class S>                                                                        \
   GDPO_INLINE Mask<L, S> name(const Pack<L, S>& a) {                                               \
     if constexpr (!fits_register<L, S>) {                                                          \
@@ -323,22 +338,29 @@ GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
       return {one_lane};                                                                           \
     } else {                                                                                       \
       using Integer = std::conditional_t<std::is_same_v<S, float>, std::int32_t, std::int64_t>;    \
+      using Bits = typename Register<L, S>::Bits;                                                  \
       constexpr bool single = std::is_same_v<S, float>;                                            \
       constexpr Integer magnitude =                                                                \
           static_cast<Integer>(single ? 0x7fffffff : 0x7fffffffffffffff);                          \
       constexpr Integer exponent = static_cast<Integer>(single ? 0x7f800000 : 0x7ff0000000000000); \
-      const auto bits = reinterpret_cast<typename Register<L, S>::Bits>(opaque(a).v) & magnitude;  \
+      const Bits bits = reinterpret_cast<Bits>(opaque(a).v) & magnitude;                           \
       (void)exponent;                                                                              \
-      return mask_of<L, S>(lanes);                                                                 \
+      if constexpr (has_bit_mask<L, S>) {                                                          \
+        return {with_bit_mask};                                                                    \
+      } else {                                                                                     \
+        return mask_of<L, S>(lanes);                                                               \
+      }                                                                                            \
     }                                                                                              \
   }
-GDPO_BY_BITS(is_nan, is_nan(a.v), bits > exponent)
-GDPO_BY_BITS(is_inf, is_inf(a.v), bits == exponent)
-GDPO_BY_BITS(is_zero, is_zero(a.v), bits == 0)
-GDPO_BY_BITS(not_finite, not_finite(a.v), bits >= exponent)
+GDPO_BY_BITS(is_nan, is_nan(a.v), register_above(bits, Bits{} + exponent), bits > exponent)
+GDPO_BY_BITS(is_inf, is_inf(a.v), register_same(bits, Bits{} + exponent), bits == exponent)
+GDPO_BY_BITS(is_zero, is_zero(a.v), register_same(bits, Bits{}), bits == 0)
+GDPO_BY_BITS(not_finite, not_finite(a.v), register_above(bits, Bits{} + (exponent - 1)),
+             bits >= exponent)
 #undef GDPO_BY_BITS
 
 /// Whether the mask is true in any lane.
+GDPO_INLINE bool any(bool mask) { return mask; }
 template <int L, class S>
 GDPO_INLINE bool any(const Mask<L, S>& mask) {
   if constexpr (!fits_register<L, S>) {

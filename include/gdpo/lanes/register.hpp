@@ -127,6 +127,19 @@ GDPO_INLINE __m512d register_min(__m512d a, __m512d b) {
 GDPO_INLINE __m512d register_max(__m512d a, __m512d b) {
   return _mm512_maskz_max_pd(static_cast<__mmask8>(-1), b, a);
 }
+// The same in the lanes of the mask, and a in the others.
+GDPO_INLINE __m512 register_min_where(__mmask16 mask, __m512 a, __m512 b) {
+  return _mm512_mask_min_ps(a, mask, b, a);
+}
+GDPO_INLINE __m512 register_max_where(__mmask16 mask, __m512 a, __m512 b) {
+  return _mm512_mask_max_ps(a, mask, b, a);
+}
+GDPO_INLINE __m512d register_min_where(__mmask8 mask, __m512d a, __m512d b) {
+  return _mm512_mask_min_pd(a, mask, b, a);
+}
+GDPO_INLINE __m512d register_max_where(__mmask8 mask, __m512d a, __m512d b) {
+  return _mm512_mask_max_pd(a, mask, b, a);
+}
 GDPO_INLINE __m512 register_sqrt(__m512 a) {
   return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), a);
 }
@@ -145,6 +158,19 @@ GDPO_COMPARE(less, _CMP_LT_OQ)
 GDPO_COMPARE(less_equal, _CMP_LE_OQ)
 GDPO_COMPARE(differ, _CMP_NEQ_OQ)
 #undef GDPO_COMPARE
+// The same of integers, signed: is a > b, and is a == b.
+GDPO_INLINE __mmask16 register_above(Register<16, float>::Bits a, Register<16, float>::Bits b) {
+  return _mm512_cmpgt_epi32_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
+GDPO_INLINE __mmask8 register_above(Register<8, double>::Bits a, Register<8, double>::Bits b) {
+  return _mm512_cmpgt_epi64_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
+GDPO_INLINE __mmask16 register_same(Register<16, float>::Bits a, Register<16, float>::Bits b) {
+  return _mm512_cmpeq_epi32_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
+GDPO_INLINE __mmask8 register_same(Register<8, double>::Bits a, Register<8, double>::Bits b) {
+  return _mm512_cmpeq_epi64_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+}
 GDPO_INLINE __mmask16 register_mask(Register<16, float>::Bits a) {
   return _mm512_movepi32_mask(reinterpret_cast<__m512i>(a));
 }

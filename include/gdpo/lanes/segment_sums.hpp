@@ -50,6 +50,12 @@ GDPO_INLINE math::Pack<All / L> segment_sums(const math::Pack<All>& a) {
   }
 }
 
+/// The sums of eight sets of 16 lanes, each as tree_sum adds them. `folded` has the first step of
+/// the trees: lane j of a set plus lane j + 8.
+GDPO_NOINLINE inline void eight_tree_sums(const double (&folded)[8][8], double* sums) {
+  segment_sums<8>(math::Pack<64>::load(&folded[0][0])).store(sums);
+}
+
 /// Transposes the W x W numbers of r: exchanges its blocks of H x H, then does the same within
 /// them.
 template <int H, int W, int... J>

@@ -50,8 +50,13 @@ void check_divisor(const char* function, const Aggregate& aggregate, const Token
     fail_without_count(function, nothing, of_groups);
 }
 
-// A row of a loss may declare that it weighs rows anew; see RowDriver::run.
+// A row of a loss may declare that it weighs rows anew, and that it takes several rows at a time;
+// see RowDriver::run.
 GDPO_DECLARED(weighs_rows);
+GDPO_DECLARED(queues_rows);
+
+/// Rows that are computed together have at most this many tokens, unless it is one row.
+constexpr index_t queued_tokens = 1024;
 
 /// A row with its weight.
 template <class S>
@@ -81,6 +86,7 @@ class RowDriver {
         gradient_(gradient),
         layout_(layout),
         reads_(reads),
+        reader_(batch, reads),
         over_(over_of(aggregate)) {
     check_step_counts(function, over_, normalizer, batch.prepared, layout_,
                       static_cast<bool>(batch.mask));
@@ -95,20 +101,19 @@ class RowDriver {
 
   /// Reads row i. `bad_weights` counts a weight that is not finite.
   WeighedRow<S> read(index_t i, RowMemory<S>& memory, NonFinite& bad_weights) const {
-    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, memory.rows);
-    const index_t tokens = row.count();
-    double weight = tokens > 0 ? aggregate_(args_of(i, tokens)) : 0.0;
-    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
-    if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
-    return {row, tokens, weight};
+    WeighedRow<S> weighed{};
+    read(layout_(i), memory, 0, bad_weights, weighed);
+    return weighed;
   }
-  /// Makes room for the longest row. `needs_scratch`: that of the loss (run()).
+  /// Makes room for the longest row, or for several short ones. `needs_scratch`: that of the loss
+  /// (run()).
   void reserve(RowMemory<S>& memory, bool needs_scratch = true) const {
-    memory.rows.reserve(layout_.longest);
-    const auto longest = static_cast<std::size_t>(layout_.longest);
-    if (needs_scratch && memory.tokens.size() < longest) memory.tokens.resize(longest);
+    const index_t tokens = (std::max)(layout_.longest, (std::min)(layout_.tokens, queued_tokens));
+    memory.rows.reserve(tokens);
+    const auto n = static_cast<std::size_t>(tokens);
+    if (needs_scratch && memory.tokens.size() < n) memory.tokens.resize(n);
     const bool in_place = gradient_ ? gradient_.contiguous() : !needs_scratch;
-    if (!in_place && memory.gradient.size() < longest) memory.gradient.resize(longest);
+    if (!in_place && memory.gradient.size() < n) memory.gradient.resize(n);
   }
 
   /// The tally of all rows. `Row` is what computes the rows of a unit:
@@ -119,6 +124,9 @@ class RowDriver {
   ///     operator()(weighed, gradient, memory)    computes a row and its gradient, every position
   ///     add(span, weighed, sums, memory)         adds what that has returned to the tally
   ///     weigh(weighed, args, given)              if weighs_rows is true: changes the row's weight
+  ///
+  /// If queues_rows is true, the unit is given to Row in batches of short rows instead, whose work
+  /// overlaps (run_queued).
   template <class Row, class Exec, class Loss, class Tally>
   Tally run(const Exec& exec, const Loss& loss, TokenWorkspace<S, Tally>& workspace) const {
     constexpr index_t most_units = 128;
@@ -148,40 +156,108 @@ class RowDriver {
       }
     }
     RowMemory<S>& memory = workspace.workers[0];
-    for (index_t first = 0; first < rows; first += rows_a_unit) {
-      const index_t last = (std::min)(first + rows_a_unit, rows);
-      if (rows_a_unit == 1) {  // no tally of its own is needed: adding it to 0 changes no bit
-        Row row(loss, batch_, total);
-        run_unit(first, last, row, memory);
-      } else {
-        Tally unit;
-        {
-          Row row(loss, batch_, unit);
-          run_unit(first, last, row, memory);
-        }
-        total.add(unit);
+    if (rows_a_unit == 1) {  // no tallies of units are needed: adding one to 0 changes no bit
+      Row row(loss, batch_, total);
+      run_unit(0, rows, row, memory);
+    }
+    for (index_t first = 0; rows_a_unit > 1 && first < rows; first += rows_a_unit) {
+      Tally unit;
+      {
+        Row row(loss, batch_, unit);
+        run_unit(first, (std::min)(first + rows_a_unit, rows), row, memory);
       }
+      total.add(unit);
     }
     return total;
   }
 
  private:
+  /// Reads the row at `span` into `weighed`, which is zero or has a row of this batch. The first
+  /// `used` tokens of `memory` belong to rows that are still in use.
+  void read(const RowSpan& span, RowMemory<S>& memory, index_t used, NonFinite& bad_weights,
+            WeighedRow<S>& weighed) const {
+    reader_.read(span, memory.rows, used, weighed.row);
+    const index_t i = span.row, tokens = weighed.row.count();
+    double weight = tokens > 0 ? aggregate_(args_of(i, tokens)) : 0.0;
+    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
+    if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
+    weighed.tokens = tokens, weighed.weight = weight;
+  }
   /// What an aggregate is given of row i.
   AggregateArgs args_of(index_t i, index_t tokens) const {
     const double of_group = batch_.group_tokens ? batch_.group_tokens(i) : 0.0;
     return {{tokens, layout_.width, of_group}, normalizer_};
   }
 
+  /// Puts the rows of a unit into the queue of Row, which computes the rows in it together:
+  ///
+  ///     most_rows                                how many rows it takes
+  ///     QueuedRow                                a row with what is read, its memory and results
+  ///     push()                                   the next QueuedRow of the queue, to be filled
+  ///     queued()                                 the rows in the queue
+  ///     run(finish)                              computes them and empties the queue; calls
+  ///                                              finish(QueuedRow) for each, in their order
+  ///     add(QueuedRow, memory)                   adds a row to the tally
+  template <class Row>
+  void run_queued(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
+    const bool in_place = gradient_ && gradient_.contiguous(),
+               has_memory = gradient_ || Row::needs_scratch;
+    const auto finish = [&](auto& queued) {
+      if (gradient_ && (!queued.weighed.counts() || !in_place)) {
+        const RowSpan& span = queued.span;
+        const View<S, 1> out = gradient_.row(span.row, span.begin, span.length);
+        for (index_t t = 0; t < span.length; ++t)
+          out(t) = queued.weighed.counts() ? queued.gradient[t] : S(0);
+      }
+      row.add(queued, memory);
+    };
+    index_t used = 0;  // tokens of the rows in the queue
+    RowSpan next = layout_(first);
+    for (index_t i = first; i < last; ++i) {
+      if (row.queued() == Row::most_rows ||
+          (row.queued() > 0 && used + next.length > queued_tokens))
+        row.run(finish), used = 0;
+      auto& queued = row.push();
+      const index_t begin = next.begin, length = next.length;
+      queued.span.row = i, queued.span.begin = begin, queued.span.length = length;
+      queued.used = used;
+      read(queued.span, memory, used, queued.bad_weight, queued.weighed);
+      if constexpr (weighs_rows_v<Row>) {
+        row.weigh(queued, args_of(i, queued.weighed.tokens),
+                  batch_.row_weights ? batch_.row_weights(i) : 1.0);
+      }
+      queued.gradient = in_place     ? gradient_.row(i, begin, length).data
+                        : has_memory ? memory.gradient.data() + used
+                                     : nullptr;
+      queued.scratch = Row::needs_scratch ? memory.tokens.data() + used : nullptr;
+      used += length;
+      if (i + 1 == last) break;
+      next = layout_.after(queued.span);
+      prefetch_mask(next);
+    }
+    row.run(finish);
+  }
+
   template <class Row>
   void run_unit(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
+    if constexpr (queues_rows_v<Row>) {
+      run_queued(first, last, row, memory);
+    } else {
+      run_one_by_one(first, last, row, memory);
+    }
+  }
+  template <class Row>
+  void run_one_by_one(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
+    RowSpan span{}, next = layout_(first);
+    WeighedRow<S> weighed{};
     for (index_t i = first; i < last; ++i) {
-      const RowSpan span = layout_(i);
-      WeighedRow<S> weighed = read(i, memory, row.bad_weights());
+      span = next;
+      read(span, memory, 0, row.bad_weights(), weighed);
       if constexpr (weighs_rows_v<Row>) {
         row.weigh(weighed, args_of(i, weighed.tokens),
                   batch_.row_weights ? batch_.row_weights(i) : 1.0);
       }
-      if (i + 1 < last) prefetch_mask(layout_(i + 1));
+      if (i + 1 < last) next = layout_(i + 1), prefetch_mask(next);
       const View<S, 1> out = gradient_ ? gradient_.row(i, span.begin, span.length) : View<S, 1>{};
       const bool in_place = out && gradient_.contiguous();
       S* const gradient = in_place                    ? out.data
@@ -211,6 +287,7 @@ class RowDriver {
   const TokenOut<S>& gradient_;
   TokenLayout layout_;
   TokenReads reads_;
+  RowReader<S> reader_;
   index_t over_;
 };
 

@@ -28,6 +28,11 @@ class TokenLayout {
     const index_t begin = offsets(row);
     return {row, begin, offsets(row + 1) - begin};
   }
+  /// The place of the row behind `span`, which must not be the last one.
+  RowSpan after(const RowSpan& span) const {
+    const index_t row = span.row + 1, begin = span.begin + span.length;
+    return {row, begin, offsets ? offsets(row + 1) - begin : width};
+  }
 };
 
 GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,

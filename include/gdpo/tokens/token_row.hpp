@@ -7,9 +7,8 @@
 GDPO_BEGIN_NAMESPACE
 
 namespace detail {
-/// The number of positions whose mask is not 0; all of them if `mask` is null.
-GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t length) {
-  if (!mask) return length;
+/// The number of bytes that are not 0; `length` is a multiple of 64.
+GDPO_NOINLINE inline index_t count_bytes(const unsigned char* mask, index_t length) {
   constexpr index_t lanes = 64, most = 255;  // 255 additions of 0 or 1 fit into a byte
   index_t n = 0, t = 0;
   while (t + lanes <= length) {
@@ -18,11 +17,32 @@ GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t lengt
       for (index_t j = 0; j < lanes; ++j)
         sums[j] = static_cast<unsigned char>(sums[j] + (mask[t + j] != 0));
     }
-    std::uint32_t total = 0;
-    for (const unsigned char sum : sums) total += sum;
-    n += total;
+    // Eight bytes as one number: its even and odd bytes as four numbers of 16 bits.
+    constexpr std::uint64_t even = 0x00ff00ff00ff00ff, ones = 0x0001000100010001;
+    std::uint64_t total = 0;
+    for (index_t j = 0; j < lanes; j += 8) {
+      std::uint64_t eight;
+      std::memcpy(&eight, sums + j, 8);
+      total += (eight & even) + (eight >> 8 & even);
+    }
+    n += static_cast<index_t>((total * ones) >> 48);
   }
-  for (; t < length; ++t) n += mask[t] != 0;
+  return n;
+}
+/// The number of positions whose mask is not 0; all of them if `mask` is null.
+inline index_t count_mask(const unsigned char* mask, index_t length) {
+  if (!mask) return length;
+  index_t t = length / 64 * 64, n = t > 0 ? count_bytes(mask, t) : 0;
+  // Eight bytes as one number: the high bit of each byte says whether the byte is not 0.
+  constexpr std::uint64_t low_bits = 0x7f7f7f7f7f7f7f7f, ones = 0x0101010101010101;
+  const auto count_eight = [&](std::uint64_t eight) {
+    const std::uint64_t set = (((eight & low_bits) + low_bits) | eight) >> 7 & ones;
+    n += static_cast<index_t>((set * ones) >> 56);
+  };
+  std::uint64_t eight;
+  for (; t + 8 <= length; t += 8) std::memcpy(&eight, mask + t, 8), count_eight(eight);
+  for (eight = 0; t < length; ++t) eight = eight << 8 | mask[t];
+  count_eight(eight);
   return n;
 }
 }  // namespace detail
@@ -98,44 +118,91 @@ Normalizer count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
   return n;
 }
 
-/// Room for the arrays of one row that are converted because they are not contiguous or have
-/// another type.
+/// Room for the arrays of rows that are converted because they are not contiguous or have another
+/// type: for one row, or for several short ones, one behind the other.
 template <class S>
 struct RowScratch {
   std::vector<S> values;
-  std::vector<unsigned char> mask;
+  std::vector<unsigned char> mask, completion_mask;
   std::vector<std::int64_t> segments;
 
-  void reserve(index_t longest) {
-    const auto n = static_cast<std::size_t>(longest);
+  /// `tokens`: those of the longest row, or of the rows that are read together.
+  void reserve(index_t tokens) {
+    const auto n = static_cast<std::size_t>(tokens);
     if (mask.size() >= n) return;
     values.resize(token_arrays * n);
     mask.resize(n);
+    completion_mask.resize(n);
     segments.resize(n);
   }
 };
 
+/// Reads the rows of a batch. It looks at the arrays once, so that a row costs a few instructions
+/// for each array that is there.
+template <class S>
+class RowReader {
+ public:
+  /// The batch must outlive the reader.
+  RowReader(const TokenBatch<S>& batch, TokenReads reads) : batch_(batch) {
+    const auto add = [this](const TokenView<S>& v, bool wanted, const S* TokenRow<S>::*member) {
+      if (v && wanted) arrays_[count_++] = {Place<S>(v), member};
+    };
+#define GDPO_X(in_batch, in_row, in_token, read, ...) \
+  add(batch.in_batch, reads.read, &TokenRow<S>::in_row);
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+    if (batch.mask) mask_ = Place<unsigned char>(batch.mask);
+    if (batch.segments) segments_ = Place<std::int64_t>(batch.segments);
+  }
+  /// Puts the arrays of the row at `span` into r, whose other arrays are null already. What cannot
+  /// be read in place is converted into `scratch`, behind the `used` tokens of other rows. r is
+  /// filled where it stands: a copy of numbers that were just stored one by one would have to wait
+  /// until they have reached the cache.
+  void read(const RowSpan& span, RowScratch<S>& scratch, index_t used, TokenRow<S>& r) const {
+    r.row = span.row, r.length = span.length;
+    const auto room = static_cast<index_t>(scratch.mask.size());
+    for (int a = 0; a < count_; ++a) {
+      r.*arrays_[a].member = arrays_[a].place.row(span, scratch.values.data() + (a * room + used));
+    }
+    if (mask_.view) r.mask = mask_.row(span, scratch.mask.data() + used);
+    if (segments_.view) r.segments = segments_.row(span, scratch.segments.data() + used);
+    r.advantage = batch_.advantages ? batch_.advantages(span.row) : 0.0;
+  }
+
+ private:
+  /// An array, and where its rows are if they can be read in place.
+  template <class T>
+  struct Place {
+    const TokenView<T>* view = nullptr;
+    const T* data = nullptr;
+    index_t by_row = 0, by_begin = 0;
+
+    Place() = default;
+    explicit Place(const TokenView<T>& v) : view(&v) {
+      if (v.is_linear(by_row, by_begin)) data = static_cast<const T*>(v.data());
+    }
+    GDPO_HOST_INLINE const T* row(const RowSpan& span, T* scratch) const {
+      return data ? data + (by_row * span.row + by_begin * span.begin)
+                  : view->row(span.row, span.begin, span.length, scratch);
+    }
+  };
+  struct Array {
+    using Member = const S* TokenRow<S>::*;
+    Place<S> place;
+    Member member;
+  };
+  const TokenBatch<S>& batch_;
+  Array arrays_[token_arrays];
+  int count_ = 0;
+  Place<unsigned char> mask_;
+  Place<std::int64_t> segments_;
+};
 /// The arrays of row `row`, converted into `scratch` where they cannot be read in place.
 template <class S>
 TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row,
                      TokenReads reads, RowScratch<S>& scratch) {
-  const RowSpan span = layout(row);
   TokenRow<S> r{};
-  r.row = row;
-  r.length = span.length;
-  index_t used = 0;
-  const auto longest = static_cast<index_t>(scratch.mask.size());
-  const auto fetch = [&](const TokenView<S>& v, bool wanted) -> const S* {
-    if (!v || !wanted) return nullptr;
-    return v.row(row, span.begin, span.length, scratch.values.data() + longest * used++);
-  };
-  if (b.mask) r.mask = b.mask.row(row, span.begin, span.length, scratch.mask.data());
-  if (b.segments)
-    r.segments = b.segments.row(row, span.begin, span.length, scratch.segments.data());
-#define GDPO_X(in_batch, in_row, in_token, read, ...) r.in_row = fetch(b.in_batch, reads.read);
-  GDPO_TOKEN_ARRAYS(GDPO_X)
-#undef GDPO_X
-  r.advantage = b.advantages ? b.advantages(row) : 0.0;
+  RowReader<S>(b, reads).read(layout(row), scratch, 0, r);
   return r;
 }
 

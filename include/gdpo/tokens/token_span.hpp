@@ -1,7 +1,7 @@
 #pragma once
 // How a row passes through the lanes: the arrays that a loop reads and writes, how it prefetches
 // them, and what happens to the last tokens, which do not fill all lanes.
-#include <gdpo/lanes/lanes.hpp>
+#include <gdpo/lanes/few.hpp>
 #include <gdpo/tokens/token_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -31,7 +31,7 @@ GDPO_HOST_INLINE void prefetch(const void* p) {
 /// The arrays of a row that loops read, and those that they write.
 template <class S>
 struct TokenSpan {
-  TokenRow<S> row;
+  const TokenRow<S>& row;
   S* gradient = nullptr;      ///< Null in a pass that writes no gradient.
   double* scratch = nullptr;  ///< Own derivatives for level::Sequence; null at other levels.
   S* ratio = nullptr;         ///< The buffer of ratios; ratio[0] belongs to token `origin`.
@@ -55,43 +55,50 @@ constexpr ArrayOfRow<S> arrays_of_row[token_arrays] = {
 /// Its functions are not inlined, because every loop over tokens would contain a copy.
 template <class S>
 class PaddedSpan {
+  TokenRow<S> row_;
+
  public:
-  GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end)
-      : from_(from), begin_(begin), n_(end - begin) {
-    span.row = from.row;
+  PaddedSpan() = default;
+  PaddedSpan(const PaddedSpan&) = delete;
+  PaddedSpan& operator=(const PaddedSpan&) = delete;
+
+  /// Copies the tokens begin to end - 1 of a span.
+  GDPO_NOINLINE void fill(const TokenSpan<S>& from, index_t begin, index_t end) {
+    n_ = end - begin;
+    row_.row = from.row.row, row_.length = math::logical_lanes, row_.mask = mask_;
+    row_.segments = nullptr, row_.advantage = from.row.advantage;
     for (int a = 0; a < token_arrays; ++a) {
-      const S*& values = span.row.*arrays_of_row<S>[a];
-      if (!values) continue;
-      fill(values_[a], values + begin);
-      values = values_[a];
+      const S* const values = from.row.*arrays_of_row<S>[a];
+      if (values) math::copy_padded(values_[a], values + begin, n_);
+      row_.*arrays_of_row<S>[a] = values ? values_[a] : nullptr;
     }
-    for (int j = 0; j < math::logical_lanes; ++j) mask_[j] = j < n_ && from.row.valid(begin + j);
-    if (from.scratch) fill(scratch_, from.scratch + begin);
-    span.row.mask = mask_;
-    span.gradient = gradient_;
-    span.scratch = from.scratch ? scratch_ : nullptr;
-    span.ratio = ratio_;
+    static constexpr unsigned char ones[math::logical_lanes] = {1, 1, 1, 1, 1, 1, 1, 1,
+                                                                1, 1, 1, 1, 1, 1, 1, 1};
+    math::copy_padded(mask_, from.row.mask ? from.row.mask + begin : ones, n_);
+    to_gradient_ = from.gradient ? from.gradient + begin : nullptr;
+    to_scratch_ = from.scratch ? from.scratch + begin : nullptr;
+  }
+  /// Copies the scratch memory of the tokens as well.
+  void fill_scratch() {
+    if (to_scratch_) math::copy_padded(scratch_, to_scratch_, n_);
   }
   /// Copies what a loop wrote for the real tokens into the original span.
   GDPO_NOINLINE void copy_back() const {
-    for (index_t j = 0; from_.gradient && j < n_; ++j) from_.gradient[begin_ + j] = gradient_[j];
-    for (index_t j = 0; from_.scratch && j < n_; ++j) from_.scratch[begin_ + j] = scratch_[j];
+    if (to_gradient_) math::copy_few(to_gradient_, gradient_, n_);
+    if (to_scratch_) math::copy_few(to_scratch_, scratch_, n_);
   }
-  TokenSpan<S> span{};
 
  private:
-  const TokenSpan<S>& from_;
-  index_t begin_, n_;
-  template <class X>
-  void fill(X* to, const X* from) const {
-    for (int j = 0; j < math::logical_lanes; ++j) to[j] = X(0);
-    for (index_t j = 0; j < n_; ++j) to[j] = from[j];
-  }
-
+  index_t n_;
+  S* to_gradient_;
+  double* to_scratch_;
   S values_[token_arrays][math::logical_lanes], gradient_[math::logical_lanes],
       ratio_[math::logical_lanes];
   double scratch_[math::logical_lanes];
   unsigned char mask_[math::logical_lanes];
+
+ public:
+  const TokenSpan<S> span{row_, gradient_, scratch_, ratio_, 0};
 };
 
 /// Calls f(span, begin, end, padded) for the tokens begin to end - 1: first for those that fill
@@ -103,7 +110,8 @@ void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F&
   const index_t whole = end - (end - begin) % math::logical_lanes;
   if (begin < whole) f(span, begin, whole, std::false_type{});
   if (whole < end) {
-    PaddedSpan<S> padded(span, whole, end);
+    PaddedSpan<S> padded;
+    padded.fill(span, whole, end), padded.fill_scratch();
     f(padded.span, index_t{0}, index_t{math::logical_lanes}, std::true_type{});
     padded.copy_back();
   }

@@ -105,9 +105,16 @@ class TokenView {
 
   /// Whether rows are read in place, without conversion.
   bool in_place() const { return direct_ && shape_.step() == 1; }
+  /// Whether row() of every row is data() + by_row * row + by_begin * begin, which is then told.
+  bool is_linear(index_t& by_row, index_t& by_begin) const {
+    const detail::TokenShape& s = shape_;
+    if (!in_place() || (s.rank == 3 && s.stride[0] != s.extent[1] * s.stride[1])) return false;
+    by_begin = s.rank == 1, by_row = s.rank == 1 ? 0 : s.stride[s.rank - 2];
+    return true;
+  }
   /// `n` tokens of row `row` of a padded array, or from token `begin` of a packed one. If they have
   /// to be converted, they are written to `scratch`, which holds at least n.
-  GDPO_NOINLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
+  const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
     const index_t stride = shape_.step(), first = shape_.first(row, begin);
     if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
     convert_(data_, first, stride, n, scratch);

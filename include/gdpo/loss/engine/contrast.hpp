@@ -78,7 +78,9 @@ class SideOfRow {
   double log_ratio(const TokenRow<S>& row) const {
     for (index_t t = 0; !row.old_logp && t < row.length; ++t)
       if (row.valid(t) && math::is_nan(row.logp[t])) return math::nan();
-    return row_loss_.statistic(row, 0, row.length).log_ratio;
+    SegmentRatio ratio;
+    row_loss_.statistic(row, 0, row.length, 0, nullptr, ratio);
+    return ratio.log_ratio;
   }
   const Sides& sides_;
   RowLoss<V, S, TokenPart<kl::None, metrics::None>> row_loss_;
@@ -173,28 +175,36 @@ class ContrastRow {
   ContrastRow(const SidedLoss<Part>& loss, const TokenBatch<S>& batch, Tally& tally)
       : rows_(loss.rows), row_loss_(loss.part, batch, tally) {}
   NonFinite& bad_weights() { return row_loss_.bad_weights(); }
-  static constexpr bool weighs_rows = RowLoss<V, S, Part>::weighs_rows;
-  void weigh(WeighedRow<S>& weighed, const AggregateArgs& args, double given) {
-    row_loss_.weigh(weighed, args, given);
+  using Tokens = RowLoss<V, S, Part>;
+  using QueuedRow = typename Tokens::QueuedRow;
+  static constexpr bool weighs_rows = Tokens::weighs_rows, queues_rows = true;
+  static constexpr int most_rows = Tokens::most_rows;
+  int queued() const { return row_loss_.queued(); }
+  QueuedRow& push() { return row_loss_.push(); }
+  void weigh(QueuedRow& queued, const AggregateArgs& args, double given) {
+    row_loss_.weigh(queued, args, given);
   }
-  RowSums operator()(const WeighedRow<S>& weighed, S* gradient, RowMemory<S>& memory) {
-    const RowSums sums = row_loss_(weighed, gradient, memory);
-    const TokenRow<S>& row = weighed.row;
-    const double number = rows_[row.row].number;
-    if (!weighed.counts() || math::is_zero(number)) return sums;
-    const double each = number / static_cast<double>(weighed.tokens);
-    for (index_t t = 0; t < row.length; ++t) {
-      const auto sum = static_cast<S>(static_cast<double>(gradient[t]) + each);
-      gradient[t] = row.valid(t) ? sum : gradient[t];
-    }
-    return sums;
+  template <class Finish>
+  void run(const Finish& finish) {
+    row_loss_.run([&](QueuedRow& queued) {
+      add_group(queued);
+      finish(queued);
+    });
   }
-  void add(const RowSpan& span, const WeighedRow<S>& weighed, const RowSums& sums,
-           RowMemory<S>& memory) {
-    row_loss_.add(span, weighed, sums, memory);
-  }
+  void add(const QueuedRow& queued, RowMemory<S>& memory) { row_loss_.add(queued, memory); }
 
  private:
+  /// Adds the gradient of the group to that of a row.
+  void add_group(const QueuedRow& queued) const {
+    const TokenRow<S>& row = queued.weighed.row;
+    const double number = rows_[row.row].number;
+    if (!queued.weighed.counts() || math::is_zero(number)) return;
+    const double each = number / static_cast<double>(queued.weighed.tokens);
+    for (index_t t = 0; t < row.length; ++t) {
+      const auto sum = static_cast<S>(static_cast<double>(queued.gradient[t]) + each);
+      queued.gradient[t] = row.valid(t) ? sum : queued.gradient[t];
+    }
+  }
   const SidedRow* rows_;
   RowLoss<V, S, Part> row_loss_;
 };

@@ -29,11 +29,14 @@ class EntropyRows {
                              : 0.0;
     const View<S, 1> out =
         *gradient_ ? gradient_->row(span.row, span.begin, span.length) : View<S, 1>{};
+    if (!row.entropy_weights) {
+      if (out) fill(out, row, entropy_slope(scale, 1.0));
+      return scale == 0 ? 0.0 : math::mul(-scale, sum_of(row));
+    }
     double lanes[math::logical_lanes] = {};
     for (index_t t = 0; t < span.length; ++t) {
-      const bool valid = row.valid(t);
-      double weight = valid && scale != 0 ? 1.0 : 0.0;
-      if (weight != 0 && row.entropy_weights) {
+      double weight = row.valid(t) && scale != 0 ? 1.0 : 0.0;
+      if (weight != 0) {
         const auto stored = static_cast<double>(row.entropy_weights[t]);
         if (math::not_finite(stored)) note(bad, span.row, t);
         weight = entropy_weight(stored);
@@ -49,6 +52,32 @@ class EntropyRows {
   }
 
  private:
+  /// Writes the slope at each valid token, 0 at the others.
+  static void fill(const View<S, 1>& out, const TokenRow<S>& row, double slope) {
+    for (index_t t = 0; t < row.length; ++t) out(t) = row.valid(t) ? static_cast<S>(slope) : S(0);
+  }
+  /// The sum of the entropies of the valid tokens: in 16 lanes, which are added as a tree.
+  static double sum_of(const TokenRow<S>& row) {
+    using V = math::Native<double>;
+    using L = math::Lanes<V>;
+    constexpr int registers = math::logical_lanes / L::width;
+    V sums[registers]{};
+    const index_t whole = row.length - row.length % math::logical_lanes;
+    for (index_t t = 0; t < whole; t += math::logical_lanes) {
+      for (int k = 0; k < registers; ++k) {
+        const index_t token = t + k * L::width;
+        const auto valid = row.mask ? L::load_mask(row.mask + token) : L::all_lanes();
+        sums[k] =
+            sums[k] + math::select(valid, L::load(row.entropies + token), math::constant<V>(0.0));
+      }
+    }
+    double lanes[math::logical_lanes];
+    for (int k = 0; k < registers; ++k) L::store(lanes + k * L::width, sums[k]);
+    for (index_t t = whole; t < row.length; ++t)
+      if (row.valid(t)) lanes[t - whole] += static_cast<double>(row.entropies[t]);
+    return tree_sum(math::Pack<math::logical_lanes>::load(lanes));
+  }
+
   EntropyBonus bonus_;
   const Normalizer* normalizer_ = nullptr;
   const TokenOut<S>* gradient_ = nullptr;

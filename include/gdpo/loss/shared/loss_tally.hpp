@@ -221,10 +221,13 @@ struct LaneRanges {
     if (keeps_min(q)) min[q] = fmin(min[q], counted);
     if (keeps_max(q)) max[q] = fmax(max[q], counted);
 #else
-    if (keeps_min(q))
-      min[q] = (math::min)(min[q], select(valid, x, math::constant<V>(math::infinity)));
-    if (keeps_max(q))
-      max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
+    if constexpr (std::is_arithmetic_v<V>) {
+      if (keeps_min(q)) min[q] = select(valid, (math::min)(min[q], x), min[q]);
+      if (keeps_max(q)) max[q] = select(valid, (math::max)(max[q], x), max[q]);
+    } else {
+      if (keeps_min(q)) min[q] = min_where(valid, min[q], x);
+      if (keeps_max(q)) max[q] = max_where(valid, max[q], x);
+    }
 #endif
   }
   /// Copies the quantities of one of the two loops. A copy of the whole would keep the other

@@ -168,19 +168,23 @@ struct TokenTerms {
   };
   using Ranges = std::conditional_t<Metrics::everything, LaneRanges<V>, NoRanges>;
 
+  /// Whether the sums of a block of tokens show that all its inputs are finite.
+  ///
+  /// An infinite log-prob need not make a KL term infinite, because e^x saturates; in K3 it gives
+  /// about e^80 = 5e34 or more, far above the limit here.
+  GDPO_INLINE static bool is_finite(double of_inputs, double of_kl, double of_kl_loss) {
+    constexpr double huge = 1e20;
+    return !math::not_finite(of_inputs) &&
+           !(has_kl && (!(math::abs(of_kl) < huge) || !(math::abs(of_kl_loss) < huge)));
+  }
   /// The sums of a block of tokens, in double.
   struct Totals {
     double sum[sums_of_tokens] = {}, count[advantages + 1] = {};
 
     /// Whether some input may not be finite, so that scan_non_finite() has to look at each token.
-    ///
-    /// An infinite log-prob need not make a KL term infinite, because e^x saturates; in K3 it gives
-    /// about e^80 = 5e34 or more, far above the limit here.
     GDPO_INLINE bool needs_scan() const {
-      constexpr double huge = 1e20;
-      return math::not_finite(sum[inputs] + sum[of_metric<&M::approx_kl_k1>]) ||
-             (has_kl &&
-              (!(math::abs(sum[of_metric<&M::kl>]) < huge) || !(math::abs(sum[kl_loss]) < huge)));
+      return !is_finite(sum[inputs] + sum[of_metric<&M::approx_kl_k1>], sum[of_metric<&M::kl>],
+                        sum[kl_loss]);
     }
     GDPO_INLINE void add_to(RowSums& row) const {
       for (int q = 0; q < token_sums; ++q) row.sum[q] += sum[q];
@@ -281,7 +285,7 @@ struct TokenTerms {
     // With own_ratio, d_log_ratio is the sum of both derivatives and d_logp stays 0.
     V value = s.value, d_log_ratio = s.d_log_ratio, d_logp = own_ratio ? zero : s.d_logp;
     if constexpr (own_ratio) d_log_ratio = both_slopes(surrogate, s);
-    if constexpr (!Shape::plain || has_factors) {
+    if (has_factors || (!Shape::plain && from.has_weights())) {
       const V given = weight_of<Shape>(factors, from, x);
       sums.sum[inputs] = sums.sum[inputs] + select(valid, given, zero);
       const Mask off = either(math::not_finite(given), math::is_zero(given));
