@@ -2,6 +2,7 @@
 // What a pre-pass is given, and how far its decisions reach.
 #include <gdpo/core/fields.hpp>
 #include <gdpo/tokens/token_row.hpp>
+#include <unordered_map>
 
 namespace gdpo {
 /// What the weights of a pre-pass act on.
@@ -41,6 +42,32 @@ GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Most rows that a pre-pass is given at once.
+constexpr int most_prepass_rows = 4;
+/// How many rows are worked on at once: their numbers stay in the second-level cache.
+constexpr index_t prepass_rows_at_once(index_t longest) {
+  constexpr index_t tokens = 16384;
+  const index_t fit = tokens / (longest < 1 ? 1 : longest);
+  return fit < 1 ? 1 : fit > most_prepass_rows ? most_prepass_rows : fit;
+}
+/// The rows that a thread works on, and the weights of their tokens.
+template <class S>
+struct RowsAtOnce {
+  RowScratch<S> rows[most_prepass_rows];
+  std::vector<double> weights;
+  NonFinite non_finite;  ///< What it has found in rollout_logp.
+
+  void reserve(index_t longest) {
+    const index_t at_once = prepass_rows_at_once(longest);
+    for (index_t r = 0; r < at_once; ++r) rows[r].reserve(longest);
+    const auto n = static_cast<std::size_t>(at_once * longest);
+    if (weights.size() < n) weights.resize(n);
+  }
+};
+
+}  // namespace detail
 
 /// The masks and weights of one prepared batch, which prepare() writes and the batch points to.
 ///
@@ -53,18 +80,28 @@ GDPO_BEGIN_NAMESPACE
 template <class S>
 struct PrepassMemory {
   std::vector<unsigned char> mask;        ///< The prepared mask, with Reach::Mask.
-  std::vector<unsigned char> kept;        ///< Tokens that those pre-passes keep, while they run.
+  std::vector<unsigned char> kept;        ///< The mask that a prepare() writes while it runs.
   std::vector<unsigned char> completion;  ///< All 1: the completion mask of a batch without masks.
   std::vector<S> weights;                 ///< The prepared weights of the surrogate.
   std::vector<S> kl_weights;              ///< The prepared weights of the KL terms.
   std::vector<S> entropy_weights;         ///< The prepared weights of the entropies.
   std::vector<S> level_log_weights;       ///< The prepared logs of weights, with Reach::Level.
   std::vector<S> level_weights;           ///< The product of the weights with Reach::Level.
-  std::vector<double> pass;               ///< Weights of the pre-pass that runs.
+  std::vector<double> pass;               ///< Weights of a pre-pass that writes the whole batch.
   std::vector<double> values;             ///< Scratch of the pre-pass that runs.
+  std::vector<std::uint32_t> bins;        ///< Counts of the pre-pass that runs.
   detail::RowScratch<S> rows;             ///< Rows that have to be converted to be read.
+  std::vector<detail::RowsAtOnce<S>> at_once;  ///< Of each thread, the rows that it works on.
   /// One number: how many prepared batches these arrays have belonged to (Prepared::uses).
   std::vector<std::uint64_t> uses;
+
+  /// Called by prepare() and reports: room for rows of `longest` tokens on each of `threads`.
+  void reserve(index_t longest, index_t threads = 1) {
+    rows.reserve(longest);
+    const auto n = static_cast<std::size_t>(threads);
+    if (at_once.size() < n) at_once.resize(n);
+    for (detail::RowsAtOnce<S>& of_thread : at_once) of_thread.reserve(longest);
+  }
 };
 
 /// The rows of a batch, as a pre-pass reads them.
@@ -90,8 +127,23 @@ class PrepassRows {
   index_t positions() const { return layout_.tokens; }
   /// The shape of the batch, for checks of columns.
   const detail::TokenLayout& layout() const { return layout_; }
+  /// Whether no row has a token.
+  bool empty() const { return layout_.longest == 0; }
+  /// The arrays of the batch.
+  const TokenBatch<S>& batch() const { return batch_; }
+  /// The arrays of row i. Those with different `place`, below most_prepass_rows, are valid at the
+  /// same time.
+  TokenRow<S> at_once(index_t i, int place) const {
+    return detail::read_row(batch_, layout_, i, {}, memory_.at_once[0].rows[place]);
+  }
+  /// Room for a number of each token of a row. Those with different `place` are apart.
+  double* numbers(int place) const {
+    return memory_.at_once[0].weights.data() + place * layout_.longest;
+  }
   /// Memory that a pre-pass may use while it runs.
   std::vector<double>& scratch() const { return memory_.values; }
+  /// Memory for counts of numbers by their bits, for the same.
+  std::vector<std::uint32_t>& bins() const { return memory_.bins; }
 
  private:
   const TokenBatch<S>& batch_;
@@ -129,6 +181,21 @@ struct EntropyThreshold {
 };
 
 namespace detail {
+
+/// What a pre-pass of the library that writes row by row has found in the whole batch before.
+struct BatchDecision {
+  double number = 0;                          ///< A threshold or a factor.
+  bool is_threshold = false;                  ///< Whether that is a threshold of the entropies.
+  std::unordered_map<double, double> groups;  ///< The statistic of each group.
+};
+
+/// The weights of one row: `each` has one for each token, or is null; then valid tokens have the
+/// weight `valid`, and `masked` stands at the others.
+struct RowWeights {
+  const double* each;
+  double valid, masked;
+};
+inline RowWeights weight_of_row(double weight) { return {nullptr, weight, weight}; }
 
 /// Throws unless the batch has log-probs, which the pre-pass `name` reads.
 inline void need_logp(bool has_logp, const char* name) {

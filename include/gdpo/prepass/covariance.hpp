@@ -73,30 +73,36 @@ struct Covariance {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
+    using V = math::Native<double>;
     const PrepassRows<S>& rows = args.rows;
+    if (!rows.empty()) need(rows.has_advantages(), bool(rows.batch().logp));
     Sums all;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      if (row.length > 0) need(rows.has_advantages(), row.logp);
-      Sums of_row;
-      for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t)) of_row.add(row.advantage_of(t), static_cast<double>(row.logp[t]));
-      }
-      all.merge(of_row);
+    for (const bool of_logps : {true, false}) {
+      double& sum = of_logps ? all.logps : all.advantages;
+      all.n = 0;
+      detail::sum_batch_rows(
+          rows,
+          [of_logps](const TokenRow<S>& row, double* numbers) {
+            detail::LaneCount<V> odd;
+            detail::write_lanes<V>(row, 0, numbers, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+              using L = typename decltype(lanes)::type;
+              const L a = detail::advantages_of<L>(row, t),
+                      logp = math::Lanes<L>::load(row.logp + t);
+              const auto is_odd = math::either(math::not_finite(a), math::not_finite(logp));
+              odd.add(math::both(detail::valid_lanes<L>(row, t), is_odd));
+              return L(math::select(is_odd, math::constant<L>(0.0), of_logps ? logp : a));
+            });
+            return row.count() - odd.total();
+          },
+          [&](double of_row, index_t n) { sum += of_row, all.n += static_cast<double>(n); });
     }
     index_t place = 0;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
-      double* keys = args.weights_of(i);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t)) continue;
-        const auto logp = static_cast<double>(row.logp[t]);
-        const double x = row.old_logp ? logp - static_cast<double>(row.old_logp[t]) : 0.0;
-        keys[t] = key_of(all, row.advantage_of(t), logp, x, ++place);
-      }
+      write_keys<V>(row, all, place, args.weights_of(i));
     }
     const double picked = weight_of(true), rest = weight_of(false);
-    detail::pick_smallest(args, static_cast<std::size_t>(picks(all.n)), picked, rest);
+    detail::pick_smallest<V>(args, static_cast<std::size_t>(picks(all.n)), picked, rest);
   }
   /// Sums of advantages and log-probs over the tokens that count: of a row in the order of its
   /// tokens, of the batch in the order of the rows.
@@ -128,9 +134,15 @@ struct Covariance {
   GDPO_INLINE double key_of(const Sums& all, double advantage, double logp, double x,
                             index_t place) const {
     if (math::not_finite(advantage) || math::not_finite(logp)) return math::nan();
-    const double c = math::mul(advantage - all.advantages / all.n, logp - all.logps / all.n);
+    const double c = covariance_of(all, advantage, logp);
     if (pick == CovariancePick::Top) return -c;
     return c > min && c < max && !clipped(advantage, x) ? random_number(place) : math::nan();
+  }
+  /// c of a token.
+  template <class V>
+  GDPO_INLINE static V covariance_of(const Sums& all, const V& advantage, const V& logp) {
+    return math::mul(V(advantage - math::constant<V>(all.advantages / all.n)),
+                     V(logp - math::constant<V>(all.logps / all.n)));
   }
   /// Throws unless the batch has the arrays that are read.
   static void need(bool has_advantages, bool has_logp) {
@@ -162,6 +174,41 @@ struct Covariance {
   }
 
  private:
+  /// Writes the keys of the valid tokens of a row. `place`: how many valid tokens there were
+  /// before.
+  template <class V, class S>
+  void write_keys(const TokenRow<S>& row, const Sums& all, index_t& place, double* keys) const {
+    constexpr index_t block = 64;
+    for (index_t begin = 0; begin < row.length; begin += block) {
+      const index_t n = (std::min)(block, row.length - begin);
+      // Of a block without candidates Between needs no more than the number of its tokens.
+      detail::LaneCount<V> candidates;
+      detail::for_each_lanes<V>(n, [&](auto lanes, index_t j) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        const index_t t = begin + j;
+        const L nan = math::constant<L>(math::nan()), a = detail::advantages_of<L>(row, t),
+                logp = math::Lanes<L>::load(row.logp + t), c = covariance_of(all, a, logp);
+        const auto valid = detail::valid_lanes<L>(row, t);
+        const auto odd = math::either(math::not_finite(a), math::not_finite(logp));
+        const L key = pick == CovariancePick::Top ? L(math::select(odd, nan, L(-c))) : nan;
+        candidates.add(
+            math::both(valid, math::both(c > math::constant<L>(min), c < math::constant<L>(max))));
+        const L old = math::Lanes<L>::load(keys + t);
+        math::Lanes<L>::store(keys + t, row.mask ? L(math::select(valid, key, old)) : key);
+      });
+      if (pick == CovariancePick::Top) continue;
+      if (candidates.total() == 0) {
+        place += detail::count_mask(row.mask ? row.mask + begin : nullptr, n);
+        continue;
+      }
+      for (index_t t = begin; t < begin + n; ++t) {
+        if (!row.valid(t)) continue;
+        const auto logp = static_cast<double>(row.logp[t]);
+        const double x = row.old_logp ? logp - static_cast<double>(row.old_logp[t]) : 0.0;
+        keys[t] = key_of(all, row.advantage_of(t), logp, x, ++place);
+      }
+    }
+  }
   GDPO_INLINE bool clipped(double a, double x) const {
     if (math::is_nan(x)) return false;
     const double r = math::exp_parts(x).exp;

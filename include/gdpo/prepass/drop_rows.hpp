@@ -1,6 +1,6 @@
 #pragma once
 // Pre-passes that leave whole rows out: truncated completions, and groups whose rewards are equal.
-#include <gdpo/prepass/args.hpp>
+#include <gdpo/prepass/engine/row_lanes.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -11,15 +11,11 @@ inline void check_flags(const Column& dropped, const TokenLayout& layout, const 
   if (!dropped && layout.rows > 0)
     contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
 }
-/// Gives weight 0 to every token of the rows whose entry in `dropped` is not 0.
+/// The weights of n rows: 0 for every token of those whose entry in `dropped` is not 0.
 template <class S>
-void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* name) {
-  const PrepassRows<S>& rows = args.rows;
-  check_flags(dropped, rows.layout(), name);
-  for (index_t i = 0; i < rows.size(); ++i) {
-    if (math::is_zero(dropped(i))) continue;
-    std::fill_n(args.weights_of(i), rows(i).length, 0.0);
-  }
+void drop_rows(const Column& dropped, const TokenRow<S>* rows, int n, RowWeights* weights) {
+  for (int r = 0; r < n; ++r)
+    weights[r] = weight_of_row(math::is_zero(dropped(rows[r].row)) ? 1.0 : 0.0);
 }
 
 }  // namespace detail
@@ -38,7 +34,18 @@ struct Overlong {
   Reach reach = Reach::Mask;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::drop_rows(args, truncated, argument);
+    detail::write_by_rows(*this, args);
+  }
+  /// Checks the column.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision&) const {
+    detail::check_flags(truncated, rows.layout(), argument);
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision&, const TokenRow<S>* rows, int n, double* const*,
+                  detail::RowWeights* weights) const {
+    detail::drop_rows(truncated, rows, n, weights);
   }
   static constexpr const char* argument = "overlong.truncated";  ///< The column, in messages.
   static constexpr const char* name = "overlong";                ///< What messages call it.
@@ -68,7 +75,18 @@ struct DegenerateGroups {
   Reach reach = Reach::None;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::drop_rows(args, degenerate, argument);
+    detail::write_by_rows(*this, args);
+  }
+  /// Checks the column.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision&) const {
+    detail::check_flags(degenerate, rows.layout(), argument);
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision&, const TokenRow<S>* rows, int n, double* const*,
+                  detail::RowWeights* weights) const {
+    detail::drop_rows(degenerate, rows, n, weights);
   }
   /// The column, in messages.
   static constexpr const char* argument = "degenerate_groups.degenerate";

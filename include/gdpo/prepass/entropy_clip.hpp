@@ -3,6 +3,7 @@
 // Clip-V).
 #include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/loss/kl.hpp>
+#include <gdpo/prepass/engine/exact_lanes.hpp>
 #include <gdpo/prepass/engine/pick.hpp>
 #include <map>
 #include <string>
@@ -67,11 +68,23 @@ struct EntropyClip {
     const Spread spread = measure(args);
     const double bound = bound_of(spread);
     index_t zero = 0;
-    for_each_valid(args, [&](const TokenRow<S>& row, index_t t, double& d) {
-      d = key_of(d - spread.center, bound, row.advantage_of(t));
-      zero += d == -math::infinity;
-    });
-    detail::pick_smallest(args, static_cast<std::size_t>(zero + picks(spread.n)), 0, 1);
+    using V = math::Native<double>;
+    for (index_t i = 0; i < args.rows.size(); ++i) {
+      const TokenRow<S> row = args.rows(i);
+      detail::LaneCount<V> lowest;
+      detail::replace_lanes<V>(row, args.weights_of(i),
+                               [&](auto lanes, index_t t, const auto& d) GDPO_INLINE_LAMBDA {
+                                 using L = typename decltype(lanes)::type;
+                                 const L key = key_of(L(d - math::constant<L>(spread.center)),
+                                                      bound, detail::advantages_of<L>(row, t));
+                                 lowest.add(math::both(detail::valid_lanes<L>(row, t),
+                                                       key < math::constant<L>(-largest_finite)));
+                                 return key;
+                               });
+      zero += lowest.total();
+    }
+    detail::pick_smallest<math::Native<double>>(
+        args, static_cast<std::size_t>(zero + picks(spread.n)), 0, 1);
   }
 
   /// The measure over the valid tokens of a batch.
@@ -86,36 +99,64 @@ struct EntropyClip {
   template <class S>
   Spread measure(const PrepassArgs<S>& args) const {
     const PrepassRows<S>& rows = args.rows;
-    Sums all;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      if (row.length == 0) continue;
-      const S* const logp = policy == Against::Rollout ? row.rollout_logp
-                            : row.old_logp             ? row.old_logp
-                                                       : row.logp;
-      need(rows.has_advantages(), logp != nullptr, row.entropies != nullptr, row.tags != nullptr);
-      double* const d = args.weights_of(i);
-      Sums of_row;
-      for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t)) continue;
-        d[t] = measure_of(static_cast<double>(logp[t]), static_cast<double>(row.entropies[t]),
-                          center == EntropyCenter::Tags ? static_cast<double>(row.tags[t]) : 0.0);
-        of_row.add(d[t]);
-      }
-      all.merge(of_row);
+    using V = math::Native<double>;
+    const TokenBatch<S>& b = rows.batch();
+    const bool of_rollout = policy == Against::Rollout;
+    if (!rows.empty()) {
+      need(rows.has_advantages(), of_rollout ? bool(b.rollout_logp) : b.old_logp || b.logp,
+           bool(b.entropies), bool(b.tags));
     }
+    Sums all;
+    detail::sum_batch_rows(
+        rows,
+        [&](const TokenRow<S>& row, double* numbers) {
+          const S* const logp = of_rollout     ? row.rollout_logp
+                                : row.old_logp ? row.old_logp
+                                               : row.logp;
+          double* const d = args.weights_of(row.row);
+          detail::LaneCount<V> counted;
+          Sums ends;
+          V low = math::constant<V>(math::infinity), high = math::constant<V>(-math::infinity);
+          detail::write_lanes<V>(row, 0, numbers, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+            using L = typename decltype(lanes)::type;
+            const L zero = math::constant<L>(0.0), nan = math::constant<L>(math::nan());
+            const L measured = measure_of(
+                L(math::Lanes<L>::load(logp + t)), L(math::Lanes<L>::load(row.entropies + t)),
+                center == EntropyCenter::Tags ? L(math::Lanes<L>::load(row.tags + t)) : zero);
+            const auto valid = detail::valid_lanes<L>(row, t);
+            const L old = math::Lanes<L>::load(d + t);
+            math::Lanes<L>::store(d + t,
+                                  row.mask ? L(math::select(valid, measured, old)) : measured);
+            const L counts = math::select(valid, measured, nan);
+            counted.add(math::both(counts >= math::constant<L>(-largest_finite),
+                                   counts <= math::constant<L>(largest_finite)));
+            if constexpr (std::is_same_v<L, V>) {
+              low = (math::min)(low, counts), high = (math::max)(high, counts);
+            } else {
+              ends.low = (math::min)(ends.low, counts), ends.high = (math::max)(ends.high, counts);
+            }
+            return L(math::select(math::is_nan(measured), zero, measured));
+          });
+          all.low = (math::min)(all.low, (math::min)(ends.low, detail::least_of_lanes(low)));
+          all.high =
+              (math::max)(all.high, (math::max)(ends.high, -detail::least_of_lanes(V(-high))));
+          return counted.total();
+        },
+        [&all](double of_row, index_t n) { all.sum += of_row, all.n += static_cast<double>(n); });
     Spread spread = spread_of(all);
     if (all.n == 0) return spread;
     double squares = 0;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      const double* const d = args.weights_of(i);
-      double of_row = 0;
-      for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t)) of_row += square_of(d[t], spread);
-      }
-      squares += of_row;
-    }
+    detail::sum_batch_rows(
+        rows,
+        [&](const TokenRow<S>& row, double* numbers) {
+          const double* const d = args.weights_of(row.row);
+          detail::write_lanes<V>(row, 0, numbers, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+            using L = typename decltype(lanes)::type;
+            return square_of(L(math::Lanes<L>::load(d + t)), spread);
+          });
+          return index_t{0};
+        },
+        [&squares](double of_row, index_t) { squares += of_row; });
     spread.variance = squares / all.n;
     return spread;
   }
@@ -148,14 +189,16 @@ struct EntropyClip {
     return spread;
   }
   /// The squared distance of a token from the mean; 0 for one that does not count.
-  GDPO_INLINE static double square_of(double d, const Spread& spread) {
-    const double off = d - spread.mean;
-    return math::is_nan(d) ? 0.0 : math::mul(off, off);
+  template <class V>
+  GDPO_INLINE static V square_of(const V& d, const Spread& spread) {
+    const V off = d - math::constant<V>(spread.mean);
+    return math::select(math::is_nan(d), math::constant<V>(0.0), math::mul(off, off));
   }
   /// S of a token less its tag; NaN if that is not finite.
-  GDPO_INLINE static double measure_of(double logp, double entropy, double tag) {
-    const double d = math::mul(math::exp_parts(logp).exp, entropy + logp) - tag;
-    return math::not_finite(d) ? math::nan() : d;
+  template <class V>
+  GDPO_INLINE static V measure_of(const V& logp, const V& entropy, const V& tag) {
+    const V d = math::mul(math::exp_parts(logp).exp, V(entropy + logp)) - tag;
+    return math::select(math::not_finite(d), math::constant<V>(math::nan()), d);
   }
   /// Tokens with d below it are dropped: -mu sd.
   GDPO_INLINE double bound_of(const Spread& spread) const {
@@ -163,10 +206,14 @@ struct EntropyClip {
     return -math::mul(mu, math::sqrt(spread.variance));
   }
   /// The tokens with the smallest keys are dropped; NaN: not a candidate.
-  GDPO_INLINE double key_of(double d, double bound, double advantage) const {
-    if (math::is_nan(d) || !(d < bound)) return math::nan();
-    if (advantage < 0) return d;
-    return zero_advantage && math::is_zero(advantage) ? -math::infinity : math::nan();
+  template <class V>
+  GDPO_INLINE V key_of(const V& d, double bound, const V& advantage) const {
+    const V nan = math::constant<V>(math::nan());
+    const V of_zero =
+        math::select(math::is_zero(advantage),
+                     math::constant<V>(zero_advantage ? -math::infinity : math::nan()), nan);
+    const V key = math::select(advantage < math::constant<V>(0.0), d, of_zero);
+    return math::select(math::is_nan(d), nan, math::select(d < math::constant<V>(bound), key, nan));
   }
   /// How many of n tokens may be dropped for A < 0.
   GDPO_INLINE index_t picks(double n) const {
@@ -211,16 +258,7 @@ struct EntropyClip {
   }
 
  private:
-  template <class S, class F>
-  void for_each_valid(const PrepassArgs<S>& args, const F& f) const {
-    for (index_t i = 0; i < args.rows.size(); ++i) {
-      const TokenRow<S> row = args.rows(i);
-      double* const d = args.weights_of(i);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t)) f(row, t, d[t]);
-      }
-    }
-  }
+  static constexpr double largest_finite = (std::numeric_limits<double>::max)();
 };
 
 }  // namespace prepass
@@ -263,7 +301,7 @@ EntropyClipReport entropy_clip_report(const TokenBatch<S>& batch,
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
   detail::check_fields(function, pass);
   PrepassMemory<S> memory;
-  memory.rows.reserve(layout.longest);
+  memory.reserve(layout.longest);
   memory.pass.assign(static_cast<std::size_t>(layout.tokens), 1.0);
   const PrepassRows<S> rows(batch, layout, memory);
   const PrepassArgs<S> args{rows, memory.pass.data()};

@@ -38,34 +38,69 @@ struct FutureKl {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    const PrepassRows<S>& rows = args.rows;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      double* w = args.weights_of(i);
-      write_estimates(row, rows.has_advantages(), w);
-      for_each_weight(row, w, [w](index_t t, double weight) { w[t] = weight; });
-    }
+    detail::write_by_rows(*this, args);
   }
-  /// Writes the decayed sums F of the valid tokens of a row into w.
+  /// Checks the arrays.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision&) const {
+    if (!rows.empty()) need(rows.has_advantages(), bool(rows.batch().logp));
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision&, const TokenRow<S>* rows, int n, double* const* w,
+                  detail::RowWeights* weights) const {
+    write_statistics<V>({}, rows, n, w);
+    detail::each_row(n, w, weights, [&](int r) {
+      const OfRow<S> of_row{*this, rows[r]};
+      detail::write_lanes<V>(rows[r], 1, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        return of_row.weight(t, L(math::Lanes<L>::load(w[r] + t)));
+      });
+    });
+  }
+  /// What gives the weights of a row from its sums.
   template <class S>
-  void write_estimates(const TokenRow<S>& row, bool has_advantages, double* w) const {
-    if (row.length == 0) return;
-    need(has_advantages, row.logp);
-    double sum = 0;
-    for (index_t t = row.length; t-- > 0;) {
-      sum = math::fma(gamma, sum, added(log_ratio(row, t)));
-      if (row.valid(t)) w[t] = sum;
+  struct OfRow {
+    const FutureKl& pass;    ///< Its settings.
+    const TokenRow<S>& row;  ///< The arrays of the row.
+    /// The weights of the tokens from t on with these sums.
+    template <class V>
+    GDPO_INLINE V weight(index_t t, const V& sum) const {
+      return pass.weight_of(sum, log_ratios<V>(row, t), detail::advantages_of<V>(row, t));
     }
+  };
+  /// The same of a row.
+  template <class S>
+  OfRow<S> of_row(const TokenRow<S>& row) const {
+    return {*this, row};
   }
-  /// Calls use(t, weight) for the valid tokens of a row, whose sums w holds.
-  template <class S, class Use>
-  void for_each_weight(const TokenRow<S>& row, const double* w, const Use& use) const {
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) use(t, weight_of(w[t], log_ratio(row, t), row.advantage_of(t)));
+  /// Writes the decayed sums F of n rows into w, those at masked tokens too.
+  template <class V, class S>
+  void write_statistics(const detail::BatchDecision&, const TokenRow<S>* rows, int n,
+                        double* const* w) const {
+    index_t most = 0;
+    for (int r = 0; r < n; ++r) {
+      const TokenRow<S>& row = rows[r];
+      detail::write_lanes<V>(row, 0, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        return added(log_ratios<typename decltype(lanes)::type>(row, t));
+      });
+      most = (std::max)(most, row.length);
+    }
+    // Rows side by side: each sum waits for the one behind it.
+    double sums[detail::most_prepass_rows] = {};
+    for (index_t back = 1; back <= most; ++back) {
+      for (int r = 0; r < n; ++r) {
+        const index_t t = rows[r].length - back;
+        if (t < 0) continue;
+        w[r][t] = sums[r] = math::fma(gamma, sums[r], w[r][t]);
+      }
     }
   }
   /// The number of a token in a gate_report(): its sum F itself.
-  GDPO_INLINE double number_of(double sum) const { return sum; }
+  template <class V>
+  GDPO_INLINE V number_of(const V& sum) const {
+    return sum;
+  }
   /// Throws unless the batch has the arrays that are read.
   void need(bool has_advantages, bool has_logp) const {
     detail::need_logp(has_logp, "prepass::FutureKl");
@@ -73,14 +108,28 @@ struct FutureKl {
                             "prepass::FutureKl::safety");
   }
   /// What a token with the log ratio x adds to the sum; x is 0 at masked tokens.
-  GDPO_INLINE double added(double x) const {
-    return !math::not_finite(x) && ratio_of(x) <= drop_above ? x : 0.0;
+  template <class V>
+  GDPO_INLINE V added(const V& x) const {
+    const V zero = math::constant<V>(0.0), finite = math::select(math::not_finite(x), zero, x);
+    if (drop_above == math::infinity) return finite;
+    return math::select(ratio_of(x) <= math::constant<V>(drop_above), finite, zero);
   }
   /// The weight of a token from its sum, its log ratio and its advantage.
-  GDPO_INLINE double weight_of(double sum, double x, double advantage) const {
-    const double weight = detail::bound(clip, math::exp_parts(sum).exp).value;
-    return ratio_of(x) > safety && advantage < 0 ? detail::bound(Bounds{0.8, 1}, weight).value
-                                                 : weight;
+  template <class V>
+  GDPO_INLINE V weight_of(const V& sum, const V& x, const V& advantage) const {
+    const V weight = detail::bound(clip, math::exp_parts(sum).exp).value;
+    if (safety == math::infinity) return weight;
+    const auto unsafe =
+        math::both(ratio_of(x) > math::constant<V>(safety), advantage < math::constant<V>(0.0));
+    return math::select(unsafe, detail::bound(Bounds{0.8, 1}, weight).value, weight);
+  }
+  /// logp - old_logp of the tokens from t on; 0 at masked tokens and without old_logp.
+  template <class V, class S>
+  GDPO_INLINE static V log_ratios(const TokenRow<S>& row, index_t t) {
+    const V zero = math::constant<V>(0.0);
+    if (!row.old_logp) return zero;
+    const V x = V(math::Lanes<V>::load(row.logp + t)) - math::Lanes<V>::load(row.old_logp + t);
+    return row.mask ? V(math::select(detail::valid_lanes<V>(row, t), x, zero)) : x;
   }
   static constexpr const char* name = "future_kl";  ///< What messages call it.
   /// The settings (core/fields.hpp).
@@ -100,15 +149,9 @@ struct FutureKl {
   }
 
  private:
-  /// logp - old_logp; 0 at masked tokens and without old_logp.
-  template <class S>
-  GDPO_INLINE static double log_ratio(const TokenRow<S>& row, index_t t) {
-    return row.valid(t) && row.old_logp
-               ? static_cast<double>(row.logp[t]) - static_cast<double>(row.old_logp[t])
-               : 0.0;
-  }
-  GDPO_INLINE static double ratio_of(double x) {
-    return math::is_nan(x) ? 0.0 : math::exp_parts(x).exp;
+  template <class V>
+  GDPO_INLINE static V ratio_of(const V& x) {
+    return math::select(math::is_nan(x), math::constant<V>(0.0), math::exp_parts(x).exp);
   }
 };
 

@@ -65,63 +65,127 @@ struct Gate {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    const bool has_advantages = args.rows.has_advantages();
-    detail::for_each_statistic(
-        args, statistic, count_eps, groups, name,
-        [&](const TokenRow<S>& row, double* w) { write_estimates(row, has_advantages, w); },
-        [&](const TokenRow<S>& row, double* w) {
-          for_each_weight(row, w, [w](index_t t, double weight) { w[t] = weight; });
+    detail::write_by_rows(*this, args);
+  }
+  /// Whether begin() reads the tokens of the batch.
+  bool reads_batch() const { return detail::share_of(statistic) == detail::Share::Group; }
+  /// Checks the arrays, and takes the statistics of groups.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision& of_batch) const {
+    detail::check_groups(statistic, groups, rows.layout(), name);
+    const TokenBatch<S>& b = rows.batch();
+    if (!rows.empty())
+      need(rows.has_advantages(), bool(b.logp), bool(b.old_logp), bool(b.rollout_logp));
+    detail::find_groups<V>(*this, rows, of_batch);
+  }
+  /// The weights of up to detail::most_prepass_rows rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision& of_batch, const TokenRow<S>* rows, int n,
+                  double* const* w, detail::RowWeights* weights) const {
+    double shared[detail::most_prepass_rows] = {};
+    if (statistic != Statistic::Token)
+      detail::share_statistics<V>(*this, of_batch, rows, n, w, shared);
+    for (int r = 0; r < n; ++r) {
+      const OfRow<S> of_row(*this, rows[r]);
+      weights[r] = {w[r], 1, 1};
+      if (statistic == Statistic::Token) {
+        detail::write_lanes<V>(rows[r], 1, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+          using L = typename decltype(lanes)::type;
+          const auto d = of_row.pair.template at<L>(t);
+          return weight_of(estimate_of(d), d, of_row.template advantages<L>(t));
         });
+      } else if (detail::share_of(statistic) == detail::Share::Segment) {
+        detail::replace_lanes<V>(
+            rows[r], w[r], [&](auto lanes, index_t t, const auto& number) GDPO_INLINE_LAMBDA {
+              return of_row.template weight<typename decltype(lanes)::type>(t, number);
+            });
+      } else if (when == When::Always || (when == When::NegativeAdvantage && of_row.shares)) {
+        weights[r] = {nullptr, weight_of(shared[r], {}, of_row.shared), shared[r]};
+      } else {
+        detail::write_lanes<V>(rows[r], shared[r], w[r],
+                               [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+                                 using L = typename decltype(lanes)::type;
+                                 return of_row.template weight<L>(t, math::constant<L>(shared[r]));
+                               });
+      }
+    }
   }
-  /// Writes the estimates of the valid tokens of a row into w.
+  /// Writes the statistics of the tokens of n rows, for a report.
+  template <class V, class S>
+  void write_statistics(const detail::BatchDecision& of_batch, const TokenRow<S>* rows, int n,
+                        double* const* w) const {
+    detail::write_statistics<V>(*this, of_batch, rows, n, w);
+  }
+  /// What gives the weights of a row from its statistics, for a report.
   template <class S>
-  void write_estimates(const TokenRow<S>& row, bool has_advantages, double* w) const {
-    if (row.length == 0) return;
-    need(has_advantages, row.logp, row.old_logp, row.rollout_logp);
-    const auto difference = detail::pair_of(pair, missing, row);
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) w[t] = estimate_of(difference(t));
-    }
+  auto of_row(const TokenRow<S>& row) const {
+    return OfRow<S>(*this, row);
   }
-  /// Calls use(t, weight) for the valid tokens of a row, whose statistics w holds.
-  template <class S, class Use>
-  void for_each_weight(const TokenRow<S>& row, const double* w, const Use& use) const {
-    if (row.length == 0) return;
-    const auto difference = detail::pair_of(pair, missing, row);
-    const double row_advantage = advantage == GateAdvantage::Row ? row.mean_advantage() : 0.0;
-    for (index_t t = 0; t < row.length; ++t) {
-      if (!row.valid(t)) continue;
-      const double a = advantage == GateAdvantage::Row ? row_advantage : row.advantage_of(t);
-      use(t, weight_of(w[t], difference(t), a));
-    }
+  /// Writes the estimates of the valid tokens of a row into w, and `masked` at the others.
+  template <class V, class S>
+  void write_estimates(const TokenRow<S>& row, double masked, double* w) const {
+    const auto pair_of_row = detail::pair_of(pair, missing, row);
+    detail::write_lanes<V>(row, masked, w, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+      return estimate_of(pair_of_row.template at<typename decltype(lanes)::type>(t));
+    });
   }
+  /// What weights of a row are decided from, besides their statistics.
+  template <class S>
+  struct OfRow {
+    const Gate& gate;           ///< Its settings.
+    const TokenRow<S>& row;     ///< The arrays of the row.
+    detail::PairOfRow<S> pair;  ///< The log-probs that it compares.
+    bool shares;                ///< Whether all tokens have one advantage.
+    double shared;              ///< That advantage.
+    /// Of row r.
+    OfRow(const Gate& g, const TokenRow<S>& r)
+        : gate(g),
+          row(r),
+          pair(detail::pair_of(g.pair, g.missing, r)),
+          shares(g.when == When::Always || g.advantage == GateAdvantage::Row || !r.advantages),
+          shared(g.when != When::Always && g.advantage == GateAdvantage::Row ? r.mean_advantage()
+                                                                             : r.advantage) {}
+    /// The advantages that `when` looks at, from token t on.
+    template <class V>
+    GDPO_INLINE V advantages(index_t t) const {
+      return shares ? math::constant<V>(shared) : math::Lanes<V>::load(row.advantages + t);
+    }
+    /// The weights of the tokens from t on with these statistics.
+    template <class V>
+    GDPO_INLINE V weight(index_t t, const V& statistic_of_token) const {
+      detail::DifferenceOf<V> d{};
+      if (gate.when == When::Outward) d = pair.template at<V>(t);
+      return gate.weight_of(statistic_of_token, d, advantages<V>(t));
+    }
+  };
   /// Throws unless the batch has the arrays that the gate reads.
   void need(bool has_advantages, bool has_logp, bool has_old, bool has_rollout) const {
     detail::need_advantages(when == When::Always || has_advantages, "prepass::Gate::when");
     detail::need_pair(pair, has_logp, has_old, has_rollout, "prepass::Gate");
   }
   /// The estimate of a token, before the statistic.
-  GDPO_INLINE double estimate_of(const detail::Difference& d) const {
+  template <class V>
+  GDPO_INLINE V estimate_of(const detail::DifferenceOf<V>& d) const {
     return detail::estimate(estimator, d, detail::bound(clamp, d.x).value, eps);
   }
   /// The number y that is compared with the bounds, from the statistic of a token.
-  GDPO_INLINE double number_of(double statistic_of_token) const {
+  template <class V>
+  GDPO_INLINE V number_of(const V& statistic_of_token) const {
     return estimator == Estimator::Ratio ? detail::ratio_of(statistic_of_token)
                                          : statistic_of_token;
   }
   /// 1 where the token is let through, else 0. `a` is the advantage that `when` looks at.
-  GDPO_INLINE double weight_of(double statistic_of_token, const detail::Difference& d,
-                               double a) const {
-    const double y = number_of(statistic_of_token);
-    const bool bounded = !math::is_inf(min) || !math::is_inf(max);
-    bool closed = y < min || y > max || (bounded && math::is_nan(statistic_of_token));
-    if (when == When::NegativeAdvantage) {
-      closed = closed && a < 0;
-    } else if (when == When::Outward) {
-      const double x = detail::bound(clamp, d.x).value;
-      closed = closed && (math::is_nan(x) || math::mul(a, x) > 0);
-    }
-    return closed ? 0.0 : 1.0;
+  template <class V>
+  GDPO_INLINE V weight_of(const V& statistic_of_token, const detail::DifferenceOf<V>& d,
+                          const V& a) const {
+    const V one = math::constant<V>(1.0);
+    if (math::is_inf(min) && math::is_inf(max)) return one;
+    const V open = detail::is_between(number_of(statistic_of_token), min, max);
+    if (when == When::Always) return open;
+    const V zero = math::constant<V>(0.0);
+    if (when == When::NegativeAdvantage) return math::select(a < zero, open, one);
+    const V x = detail::bound(clamp, d.x).value;
+    return math::select(math::either(math::is_nan(d.x), math::mul(a, x) > zero), open, one);
   }
   /// Whether all tokens of a segment, row or group have one weight (Reach::Level).
   bool is_shared() const {

@@ -46,48 +46,94 @@ struct Importance {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::for_each_statistic(
-        args, statistic, count_eps, groups, name,
-        [&](const TokenRow<S>& row, double* w) { write_estimates(row, true, w); },
-        [&](const TokenRow<S>& row, double* w) {
-          for_each_weight(row, w, [w](index_t t, double weight) { w[t] = weight; });
+    detail::write_by_rows(*this, args);
+  }
+  /// Whether begin() reads the tokens of the batch.
+  bool reads_batch() const { return detail::share_of(statistic) == detail::Share::Group; }
+  /// Checks the arrays, and takes the statistics of groups.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision& of_batch) const {
+    detail::check_groups(statistic, groups, rows.layout(), name);
+    const TokenBatch<S>& b = rows.batch();
+    if (!rows.empty()) need(true, bool(b.logp), bool(b.old_logp), bool(b.rollout_logp));
+    detail::find_groups<V>(*this, rows, of_batch);
+  }
+  /// The weights of up to detail::most_prepass_rows rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision& of_batch, const TokenRow<S>* rows, int n,
+                  double* const* w, detail::RowWeights* weights) const {
+    if (statistic == Statistic::Token) {
+      for (int r = 0; r < n; ++r) {
+        const auto pair_of_row = detail::pair_of(pair, missing, rows[r]);
+        detail::write_lanes<V>(rows[r], 1, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+          using L = typename decltype(lanes)::type;
+          return weight_of(estimate_of(pair_of_row.template at<L>(t)));
         });
+        weights[r] = {w[r], 1, 1};
+      }
+      return;
+    }
+    double shared[detail::most_prepass_rows];
+    detail::share_statistics<V>(*this, of_batch, rows, n, w, shared);
+    for (int r = 0; r < n; ++r) {
+      if (detail::share_of(statistic) != detail::Share::Segment) {
+        weights[r] = {nullptr, weight_of(shared[r]), shared[r]};
+        continue;
+      }
+      detail::replace_lanes<V>(rows[r], w[r],
+                               [&](auto, index_t, const auto& number)
+                                   GDPO_INLINE_LAMBDA { return weight_of(number); });
+      weights[r] = {w[r], 1, 1};
+    }
   }
-  /// Writes the log ratios of the valid tokens of a row into w.
+  /// Writes the statistics of the tokens of n rows, for a report.
+  template <class V, class S>
+  void write_statistics(const detail::BatchDecision& of_batch, const TokenRow<S>* rows, int n,
+                        double* const* w) const {
+    detail::write_statistics<V>(*this, of_batch, rows, n, w);
+  }
+  /// What gives the weights of a row from its statistics, for a report.
+  struct OfRow {
+    const Importance& pass;  ///< Its settings.
+    /// The weights of tokens with these statistics.
+    template <class V>
+    GDPO_INLINE V weight(index_t, const V& statistic_of_token) const {
+      return pass.weight_of(statistic_of_token);
+    }
+  };
+  /// The same of a row.
   template <class S>
-  void write_estimates(const TokenRow<S>& row, bool, double* w) const {
-    if (row.length == 0) return;
-    need(true, row.logp, row.old_logp, row.rollout_logp);
-    const auto difference = detail::pair_of(pair, missing, row);
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) w[t] = estimate_of(difference(t));
-    }
+  OfRow of_row(const TokenRow<S>&) const {
+    return {*this};
   }
-  /// Calls use(t, weight) for the valid tokens of a row, whose statistics w holds.
-  template <class S, class Use>
-  void for_each_weight(const TokenRow<S>& row, const double* w, const Use& use) const {
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) use(t, weight_of(w[t]));
-    }
+  /// Writes the log ratios of the valid tokens of a row into w, and `masked` at the others.
+  template <class V, class S>
+  void write_estimates(const TokenRow<S>& row, double masked, double* w) const {
+    const auto pair_of_row = detail::pair_of(pair, missing, row);
+    detail::write_lanes<V>(row, masked, w, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+      return estimate_of(pair_of_row.template at<typename decltype(lanes)::type>(t));
+    });
   }
   /// Throws unless the batch has the log-probs of the pair. Advantages are not read.
   void need(bool, bool has_logp, bool has_old, bool has_rollout) const {
     detail::need_pair(pair, has_logp, has_old, has_rollout, "prepass::Importance");
   }
   /// The log ratio of a token in nats, before the statistic.
-  GDPO_INLINE double estimate_of(const detail::Difference& d) const {
-    return math::is_nan(d.x) ? d.x : detail::bound(token_clamp, d.x).value;
+  template <class V>
+  GDPO_INLINE V estimate_of(const detail::DifferenceOf<V>& d) const {
+    return detail::is_off(token_clamp) ? d.x : detail::bound_or_nan(token_clamp, d.x);
   }
   /// The ratio of a token before the clip, from its statistic in nats; NaN for NaN.
-  GDPO_INLINE double number_of(double statistic_of_token) const {
-    if (math::is_nan(statistic_of_token)) return statistic_of_token;
-    return detail::ratio_of(detail::bound(clamp, statistic_of_token).value);
+  template <class V>
+  GDPO_INLINE V number_of(const V& statistic_of_token) const {
+    return detail::ratio_of(detail::is_off(clamp)
+                                ? statistic_of_token
+                                : detail::bound_or_nan(clamp, statistic_of_token));
   }
   /// The weight of a token, from its statistic in nats.
-  GDPO_INLINE double weight_of(double statistic_of_token) const {
-    if (math::is_nan(statistic_of_token)) return 0.0;
-    const double weight = detail::bound(clip, number_of(statistic_of_token)).value;
-    return math::not_finite(weight) ? 0.0 : weight;
+  template <class V>
+  GDPO_INLINE V weight_of(const V& statistic_of_token) const {
+    return detail::finite_or_zero(detail::bound_or_nan(clip, number_of(statistic_of_token)));
   }
   /// Whether all tokens of a segment, row or group have one weight (Reach::Level).
   bool is_shared() const { return statistic != Statistic::Token; }

@@ -1,6 +1,6 @@
 #pragma once
 // MeanOne: weights divided by their mean over the batch.
-#include <gdpo/prepass/args.hpp>
+#include <gdpo/prepass/engine/row_lanes.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
@@ -41,21 +41,36 @@ struct MeanOne {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    const PrepassRows<S>& rows = args.rows;
+    detail::write_by_rows(*this, args);
+  }
+  /// begin() reads the weights of the batch.
+  static bool reads_batch() { return true; }
+  /// Finds the factor.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision& of_batch) const {
     double sum = 0, count = 0;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      double of_row = 0, tokens = 0;
-      for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t)) continue;
-        of_row += row.weights ? static_cast<double>(row.weights[t]) : 1.0;
-        tokens += 1;
-      }
-      if (tokens <= 0) continue;
-      sum += of == MeanOf::Rows ? of_row / (tokens + count_eps) : of_row;
-      count += of == MeanOf::Rows ? 1.0 : tokens;
-    }
-    std::fill_n(args.weights, rows.positions(), factor_of(sum, count));
+    detail::sum_batch_rows(
+        rows,
+        [](const TokenRow<S>& row, double* numbers) {
+          detail::write_lanes<V>(row, 0, numbers, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+            using L = typename decltype(lanes)::type;
+            return row.weights ? L(math::Lanes<L>::load(row.weights + t)) : math::constant<L>(1.0);
+          });
+          return row.count();
+        },
+        [&](double of_row, index_t valid) {
+          if (valid == 0) return;
+          const auto tokens = static_cast<double>(valid);
+          sum += of == MeanOf::Rows ? of_row / (tokens + count_eps) : of_row;
+          count += of == MeanOf::Rows ? 1.0 : tokens;
+        });
+    of_batch.number = factor_of(sum, count);
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision& of_batch, const TokenRow<S>*, int n, double* const*,
+                  detail::RowWeights* weights) const {
+    for (int r = 0; r < n; ++r) weights[r] = detail::weight_of_row(of_batch.number);
   }
   /// All tokens have one weight (Reach::Level).
   bool is_shared() const { return true; }

@@ -1,5 +1,6 @@
 #pragma once
 // Pair: which two policies a correction compares, and the difference of their log-probs.
+#include <gdpo/lanes/lanes.hpp>
 #include <gdpo/loss/map.hpp>
 #include <gdpo/prepass/args.hpp>
 
@@ -42,11 +43,14 @@ GDPO_DATA_INLINE constexpr auto enumerators(MissingRollout) {
 
 namespace detail {
 
-/// The log-probs of one token under the two policies of a pair, and their difference.
-struct Difference {
-  double left, right;  ///< In nats: x = left - right, before any bound.
-  double x;
+/// The log-probs of a token under the two policies of a pair, and their difference; V is double or
+/// a pack of doubles, one token a lane.
+template <class V>
+struct DifferenceOf {
+  V left, right;  ///< In nats: x = left - right, before any bound.
+  V x;
 };
+using Difference = DifferenceOf<double>;
 
 /// The arrays of a pair: of a row, or of a batch.
 template <class Array>
@@ -77,8 +81,13 @@ template <class S>
 struct PairOfRow {
   PairOf<const S*> arrays;
 
-  GDPO_INLINE Difference operator()(index_t t) const {
-    return arrays.of([t](const S* array) { return array[t]; });
+  /// The differences of the tokens from t on, one a lane of V.
+  template <class V = double>
+  GDPO_INLINE DifferenceOf<V> at(index_t t) const {
+    const V a = math::Lanes<V>::load(arrays.left + t), b = math::Lanes<V>::load(arrays.right + t);
+    if (!arrays.missing) return {a, b, a - b};
+    const auto none = math::is_nan(math::Lanes<V>::load(arrays.missing + t));
+    return {a, math::select(none, a, b), math::select(none, math::constant<V>(0.0), a - b)};
   }
 };
 

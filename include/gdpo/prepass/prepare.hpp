@@ -1,5 +1,6 @@
 #pragma once
 // prepare: runs pre-passes on a batch.
+#include <algorithm>
 #include <gdpo/math/check_fields.hpp>
 #include <gdpo/prepass/chain.hpp>
 #include <gdpo/prepass/engine/run_prepass.hpp>
@@ -8,9 +9,24 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
+/// Runs `count` steps, which it puts in the order of their turns.
+template <class Exec, class S>
+TokenBatch<S> run_steps(const Exec& exec, const TokenBatch<S>& batch, const TokenLayout& layout,
+                        PrepassMemory<S>& memory, PrepassStep<S>* steps, std::size_t count) {
+  const auto before = [](const PrepassStep<S>& a, const PrepassStep<S>& b) {
+    return turn_of(a.reach) < turn_of(b.reach);
+  };
+  int n = 0;  // without those that reach nothing, which come last
+  for (PrepassStep<S>* step = steps; step != steps + count; ++step) {
+    n += array_of(step->reach) != PrepassArray::None;
+    std::rotate(std::upper_bound(steps, step, *step, before), step, step + 1);
+  }
+  return Preparation<S, PrepassLanes<Exec>>(batch, layout, memory, steps, n).run(exec);
+}
+
 /// prepare() without chains.
-template <class S, class... Passes>
-TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
+template <class Exec, class S, class... Passes>
+TokenBatch<S> run_prepasses(const Exec& exec, const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                             const Passes&... passes) {
   static_assert((is_prepass_v<Passes, S> && ...),
                 "a pre-pass needs: reach, template <class S> void operator()(const "
@@ -18,128 +34,26 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
   constexpr const char* function = "gdpo::prepare";
   const TokenLayout layout = layout_of(function, batch, NeedsLogp::No);
   (check_fields(function, passes), ...);
-  memory.rows.reserve(layout.longest);
-  TokenBatch<S> prepared = batch;
-  const bool moves = batch.prepared.uses && batch.prepared.uses != memory.uses.data();
-  if (((passes.reach != Reach::None) || ...)) {  // only then are arrays of the memory written
-    if (memory.uses.empty()) memory.uses.assign(1, 0);
-    prepared.prepared.uses = memory.uses.data();
-    prepared.prepared.use = ++memory.uses[0];
-  }
-
-  const auto n = static_cast<std::size_t>(layout.tokens);
-  // A dense copy of the array, or all `absent`.
-  const auto gather = [&](const auto& tokens, auto& array, int absent = 1) {
-    using T = typename std::decay_t<decltype(array)>::value_type;
-    if (!tokens) return array.assign(n, static_cast<T>(absent));
-    array.resize(n);  // keeps the values: `tokens` may be `array`, from an earlier prepare()
-    for (index_t i = 0; i < layout.rows; ++i) {
-      const RowSpan span = layout(i);
-      T* row = array.data() + span.begin;
-      const T* source = tokens.row(i, span.begin, span.length, row);
-      if (source != row) std::copy(source, source + span.length, row);
-    }
-  };
-
-  if (moves && prepared.prepared.uses == memory.uses.data()) {
-    // An earlier call used another memory. Its arrays are copied to this one, because only the
-    // uses of this one are checked.
-    const auto move = [&](auto& tokens, auto& array) {
-      if (!tokens) return;
-      gather(tokens, array);
-      tokens = dense(layout, array);
-    };
-    move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
-    move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);
-    move(prepared.entropy_weights, memory.entropy_weights);
-    move(prepared.level_log_weights, memory.level_log_weights);
-  }
-  if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
-  prepared.rollout_non_finite = non_finite_rollout(batch, layout, memory.rows);
-  if (((passes.reach == Reach::Mask) || ...)) {
-    if (!batch.completion_mask && !batch.mask) {
-      memory.completion.assign(n, 1);
-      prepared.completion_mask = dense(layout, memory.completion);
-    }
-    gather(batch.mask, memory.mask);
-    const PrepassRows<S> rows(batch, layout, memory);
-    [[maybe_unused]] const auto remove = [&](const auto& pass) {
-      if (pass.reach != Reach::Mask) return;
-      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) memory.kept[k] = memory.kept[k] && memory.pass[k] != 0;
-    };
-    memory.kept.assign(n, 1);  // apart from the mask, which all of these pre-passes see as given
-    (remove(passes), ...);
-    for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.kept[k];
-    prepared.mask = dense(layout, memory.mask);
-    ++prepared.prepared.mask_changes;
-  }
-
-  const bool surrogate = (reaches_surrogate(passes.reach) || ...),
-             kl = (reaches_kl(passes.reach) || ...);
-  if (surrogate || kl) {
-    if (surrogate) {
-      gather(batch.weights, memory.weights);
-      prepared.weights = dense(layout, memory.weights);
-    }
-    if (kl) {
-      gather(batch.kl_weights, memory.kl_weights);
-      prepared.kl_weights = dense(layout, memory.kl_weights);
-    }
-    const TokenBatch<S> left = prepared;
-    const PrepassRows<S> rows(left, layout, memory);
-    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
-      const bool of_surrogate = reaches_surrogate(pass.reach), of_kl = reaches_kl(pass.reach);
-      if (!of_surrogate && !of_kl) return;
-      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) {
-        const S w = stored_weight<S>(memory.pass[k]);
-        if (of_surrogate) memory.weights[k] = weighed(memory.weights[k], w);
-        if (of_kl) memory.kl_weights[k] = weighed(memory.kl_weights[k], w);
-      }
-    };
-    (weigh(passes), ...);
-  }
-  if ((reaches_entropy(passes.reach) || ...)) {
-    gather(batch.entropy_weights, memory.entropy_weights);
-    prepared.entropy_weights = dense(layout, memory.entropy_weights);
-    TokenBatch<S> left = prepared;
-    left.weights = prepared.entropy_weights;  // those so far, as the pre-passes see them
-    const PrepassRows<S> rows(left, layout, memory);
-    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
-      if (!reaches_entropy(pass.reach)) return;
-      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) {
-        memory.entropy_weights[k] =
-            weighed(memory.entropy_weights[k], stored_weight<S>(memory.pass[k]));
-      }
-    };
-    (weigh(passes), ...);
-  }
-  if ((reaches_level(passes.reach) || ...)) {
-    memory.level_weights.assign(n, S(1));
-    gather(batch.level_log_weights, memory.level_log_weights, 0);
-    TokenBatch<S> left = prepared;
-    left.weights = dense(layout, memory.level_weights);
-    const PrepassRows<S> rows(left, layout, memory);
-    bool shared = true;
-    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
-      if (!reaches_level(pass.reach)) return;
-      run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) {
-        memory.level_weights[k] =
-            weighed(memory.level_weights[k], stored_weight<S>(memory.pass[k]));
-      }
-      shared = shared && is_shared(pass);
-    };
-    (weigh(passes), ...);
-    add_level_logs(rows, shared, memory.level_weights.data(), memory.level_log_weights.data());
-    prepared.level_log_weights = dense(layout, memory.level_log_weights);
-  }
-  return prepared;
+  std::array<PrepassStep<S>, sizeof...(Passes)> steps{step_of<PrepassLanes<Exec>, S>(passes)...};
+  return run_steps(exec, batch, layout, memory, steps.data(), steps.size());
 }
 
 }  // namespace detail
+
+/// prepare() as below on the threads that a tag names: gdpo::seq, gdpo::simd or
+/// gdpo::parallel(executor). All give the same bits. A pre-pass of your own runs on the calling
+/// thread, and so does what others decide from the whole batch.
+template <class Exec, class S, class... Passes, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
+TokenBatch<S> prepare(const Exec& exec, const TokenBatch<S>& batch, PrepassMemory<S>& memory,
+                      const Passes&... passes) {
+  if constexpr ((detail::is_chain_v<Passes> || ...)) {
+    return std::apply(
+        [&](const auto&... parts) { return detail::run_prepasses(exec, batch, memory, parts...); },
+        std::tuple_cat(detail::parts_of(passes)...));
+  } else {
+    return detail::run_prepasses(exec, batch, memory, passes...);
+  }
+}
 
 /// The batch with the decisions of its pre-passes in mask, weights, kl_weights, entropy_weights and
 /// level_log_weights.
@@ -179,20 +93,15 @@ TokenBatch<S> run_prepasses(const TokenBatch<S>& batch, PrepassMemory<S>& memory
 /// and counted before its forward pass; assign `logp`, and the other log-probs of that pass, to the
 /// result afterwards.
 ///
-/// It runs on the calling thread; prepare(cuda::On{stream}, batch, memory, passes...) does the same
+/// It runs on the calling thread, or on several: prepare(gdpo::parallel(executor), batch, memory,
+/// passes...). prepare(cuda::On{stream}, batch, memory, passes...) does the same
 /// on a device (cuda/prepass/device_prepare.hpp). PrepassArgs says how to write a pre-pass of your
 /// own. Errors: invalid_input for settings out of range (also of pre-passes with Reach::None),
 /// shapes that do not fit and arrays that are missing.
 template <class S, class... Passes>
 TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                       const Passes&... passes) {
-  if constexpr ((detail::is_chain_v<Passes> || ...)) {
-    return std::apply(
-        [&](const auto&... parts) { return detail::run_prepasses(batch, memory, parts...); },
-        std::tuple_cat(detail::parts_of(passes)...));
-  } else {
-    return detail::run_prepasses(batch, memory, passes...);
-  }
+  return prepare(simd, batch, memory, passes...);
 }
 
 GDPO_END_NAMESPACE

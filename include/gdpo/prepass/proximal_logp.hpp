@@ -2,6 +2,7 @@
 // proximal_logp: log-probs of the proximal policy, estimated from those of the sampler and of the
 // policy being trained.
 #include <gdpo/lanes/exp_parts.hpp>
+#include <gdpo/prepass/engine/row_lanes.hpp>
 #include <gdpo/stats/masked.hpp>
 
 namespace gdpo {
@@ -22,18 +23,58 @@ GDPO_DATA_INLINE constexpr auto enumerators(ProximalMethod) {
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// One token of proximal_logp.
-inline double proximal_logp_of(double logp, double rollout, double version, double current,
-                               ProximalMethod method) {
-  const double age = current - version;
-  const double alpha = version < 0 || age < 1 ? 0.0 : (age - 1) / age;
-  if (method == ProximalMethod::Rollout) return rollout;
-  if (method == ProximalMethod::LogLinear)
-    return alpha > 0 ? math::fma(alpha, logp - rollout, rollout) : rollout;
-  if (math::is_nan(rollout) || (alpha > 0 && math::is_nan(logp))) return math::nan();
-  double p = math::mul(1 - alpha, math::exp_parts(rollout).exp);
-  if (alpha > 0) p = math::fma(alpha, math::exp_parts(logp).exp, p);
-  return std::log(p + 1e-10);
+/// proximal_logp of some tokens, in double, written over `logp`; `version` is that of each.
+template <class V>
+void proximal_logps(double* logp, const double* rollout, const double* version, index_t n,
+                    double current, ProximalMethod method) {
+  if (method == ProximalMethod::Rollout) {
+    std::copy_n(rollout, n, logp);
+    return;
+  }
+  for_each_lanes<V>(n, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+    using L = typename decltype(lanes)::type;
+    using math::constant, math::select;
+    const L zero = constant<L>(0.0), one = constant<L>(1.0), x = math::Lanes<L>::load(logp + t),
+            q = math::Lanes<L>::load(rollout + t), v = math::Lanes<L>::load(version + t);
+    const L age = constant<L>(current) - v;
+    const L alpha = select(math::either(v < zero, age < one), zero, L((age - one) / age));
+    const auto moves = alpha > zero;
+    L y;
+    if (method == ProximalMethod::LogLinear) {
+      y = select(moves, math::fma(alpha, L(x - q), q), q);
+    } else {
+      const L p = math::mul(L(one - alpha), math::exp_parts(q).exp);
+      const L both = select(moves, math::fma(alpha, math::exp_parts(x).exp, p), p);
+      const auto is_nan = math::either(math::is_nan(q), math::both(moves, math::is_nan(x)));
+      y = select(is_nan, constant<L>(math::nan()), L(both + constant<L>(1e-10)));
+    }
+    math::Lanes<L>::store(logp + t, y);
+  });
+  if (method == ProximalMethod::LogLinear) return;
+  for (index_t t = 0; t < n; ++t) logp[t] = math::is_nan(logp[t]) ? logp[t] : std::log(logp[t]);
+}
+
+/// Some numbers of a row as doubles.
+template <class V, class T>
+void load_doubles(const View<T, 2>& from, index_t row, index_t first, index_t n, double* to) {
+  using Stored = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Stored, float> || std::is_same_v<Stored, double>) {
+    if (from.stride[1] == 1) {
+      const Stored* const numbers = &from(row, first);
+      for_each_lanes<V>(n, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        math::Lanes<L>::store(to + t, L(math::Lanes<L>::load(numbers + t)));
+      });
+      return;
+    }
+  }
+  for (index_t t = 0; t < n; ++t) {
+    if constexpr (std::is_integral_v<Stored>) {
+      to[t] = static_cast<double>(from(row, first + t));
+    } else {
+      to[t] = load(from(row, first + t));
+    }
+  }
 }
 
 }  // namespace detail
@@ -73,11 +114,18 @@ void proximal_logp_into(View<L, Rank> logp, View<Q, Rank> rollout_logp, View<V, 
   const View<Q, 2> q = detail::as_table(rollout_logp);
   const View<V, 2> v = detail::as_table(versions);
   const View<R, 2> y = detail::as_table(out);
+  using Lanes = math::Native<double>;
+  constexpr index_t block = 256;
+  double logps[block], rollouts[block], numbers[block];
   for (index_t i = 0; i < x.extent[0]; ++i) {
-    for (index_t t = 0; t < x.extent[1]; ++t) {
-      y(i, t) = static_cast<R>(
-          detail::proximal_logp_of(load(x(i, t)), load(q(i, t)), static_cast<double>(v(i, t)),
-                                   static_cast<double>(current_version), method));
+    for (index_t first = 0; first < x.extent[1]; first += block) {
+      const index_t n = (std::min)(block, x.extent[1] - first);
+      detail::load_doubles<Lanes>(x, i, first, n, logps);
+      detail::load_doubles<Lanes>(q, i, first, n, rollouts);
+      detail::load_doubles<Lanes>(v, i, first, n, numbers);
+      detail::proximal_logps<Lanes>(logps, rollouts, numbers, n,
+                                    static_cast<double>(current_version), method);
+      for (index_t t = 0; t < n; ++t) y(i, first + t) = static_cast<R>(logps[t]);
     }
   }
 }

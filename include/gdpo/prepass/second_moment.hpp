@@ -34,30 +34,44 @@ struct SecondMoment {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
+    using V = math::Native<double>;
     const PrepassRows<S>& rows = args.rows;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      if (row.length == 0) continue;
-      detail::need_pair(Pair::Mismatch, row.logp, row.old_logp, row.rollout_logp,
+    const TokenBatch<S>& b = rows.batch();
+    if (!rows.empty()) {
+      detail::need_pair(Pair::Mismatch, bool(b.logp), bool(b.old_logp), bool(b.rollout_logp),
                         "prepass::SecondMoment");
-      const auto difference = detail::pair_of(Pair::Mismatch, missing, row);
-      double* m = args.weights_of(i);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t)) continue;
-        m[t] = moment_of(difference(t));
-      }
     }
-    std::vector<double>& sorted = detail::gather_keys(args);
-    std::sort(sorted.begin(), sorted.end());
-    double sum = 0, n = 0, stay = 1;
-    for (const double m : sorted) {
-      sum += m, n += 1;
-      if (stays(sum, n)) stay = n;
-    }
-    detail::pick_smallest(args, static_cast<std::size_t>(stay), 1, 0);
+    // The sum in the order of the tokens, of those that count.
+    double sum = 0, n = 0;
+    detail::sum_batch_rows(
+        rows,
+        [&](const TokenRow<S>& row, double* numbers) {
+          const auto difference = detail::pair_of(Pair::Mismatch, missing, row);
+          double* const m = args.weights_of(row.row);
+          index_t numbers_of_row = 0;
+          detail::write_lanes<V>(row, 0, numbers, [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+            using L = typename decltype(lanes)::type;
+            const L moment = moment_of(difference.template at<L>(t));
+            math::Lanes<L>::store(m + t, L(math::select(detail::valid_lanes<L>(row, t), moment,
+                                                        math::constant<L>(1.0))));
+            return L(math::select(math::is_nan(moment), math::constant<L>(-1.0), moment));
+          });
+          for (index_t t = 0; t < row.length; ++t) {
+            const bool counts = row.valid(t) && !(numbers[t] < 0);
+            numbers_of_row += counts;
+            numbers[t] = counts ? numbers[t] : 0.0;
+          }
+          return numbers_of_row;
+        },
+        [&](double of_row, index_t numbers) { sum += of_row, n += static_cast<double>(numbers); });
+    const double stay = all_stay(sum, n) ? (std::max)(n, 1.0) : stays_of(args);
+    detail::pick_smallest<V>(args, static_cast<std::size_t>(stay), 1, 0);
   }
   /// m of a token.
-  GDPO_INLINE static double moment_of(const detail::Difference& d) { return math::mul(d.x, d.x); }
+  template <class V>
+  GDPO_INLINE static V moment_of(const detail::DifferenceOf<V>& d) {
+    return math::mul(d.x, d.x);
+  }
   /// Whether the n smallest m stay, whose sum is `sum`.
   GDPO_INLINE bool stays(double sum, double n) const {
     return threshold == math::infinity || sum / n < threshold;
@@ -74,6 +88,33 @@ struct SecondMoment {
   /// Throws for Reach::Level.
   void check_together(const char* function, const detail::FieldPath& path) const {
     detail::refuse_level(reach, function, path);
+  }
+
+ private:
+  /// Whether all n tokens stay, by the sum of their m in any order. As m is never below 0, that is
+  /// away from the sum from below by n rounding errors at most.
+  bool all_stay(double sum, double n) const {
+    constexpr double rounding = 0x1p-52;
+    return threshold == math::infinity ||
+           sum * (1 + 4 * (n + 1) * rounding) < 0.999999 * threshold * n;
+  }
+  /// How many tokens stay, whose m the weights are.
+  template <class S>
+  double stays_of(const PrepassArgs<S>& args) const {
+    std::vector<double>& sorted = args.rows.scratch();
+    sorted.clear();
+    detail::visit_weights(args, [&](const double* m, const unsigned char* mask, index_t length) {
+      for (index_t t = 0; t < length; ++t) {
+        if ((!mask || mask[t] != 0) && !math::is_nan(m[t])) sorted.push_back(m[t]);
+      }
+    });
+    std::sort(sorted.begin(), sorted.end());
+    double sum = 0, n = 0, stay = 1;
+    for (const double m : sorted) {
+      sum += m, n += 1;
+      if (stays(sum, n)) stay = n;
+    }
+    return stay;
   }
 };
 

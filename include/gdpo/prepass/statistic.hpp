@@ -1,7 +1,7 @@
 #pragma once
 // Statistic: how a quantity of tokens is taken over a segment, a row or a group.
+#include <gdpo/prepass/engine/row_lanes.hpp>
 #include <gdpo/prepass/estimator.hpp>
-#include <unordered_map>
 
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
@@ -76,10 +76,18 @@ static_assert(share_of(prepass::Statistic::GroupLogMeanExp) == Share::Group &&
 /// and of a group the rows in their order. If one of the values is NaN, so is the statistic.
 class RunningStatistic {
  public:
+  RunningStatistic() = default;
+  /// That of n numbers of which the sum or the largest is known, for a Mean or Sum or a Max.
+  GDPO_INLINE RunningStatistic(double n, double sum, double largest, bool nan)
+      : sum_(sum), largest_(largest), n_(n), nan_(nan) {}
   /// Adds a value.
   GDPO_INLINE void add(Reduction reduction, double value) {
-    nan_ = nan_ || math::is_nan(value);
     n_ += 1;
+    add_uncounted(reduction, value);
+  }
+  /// Adds a value that is counted elsewhere (count()).
+  GDPO_INLINE void add_uncounted(Reduction reduction, double value) {
+    nan_ = nan_ || math::is_nan(value);
     if (reduction == Reduction::LogMeanExp && !(math::is_inf(value) && value < 0)) {
       // Of values so far: e^largest * sum. The larger of old and new has the weight 1.
       const double largest = (math::max)(value, largest_);
@@ -89,6 +97,28 @@ class RunningStatistic {
     }
     largest_ = (math::max)(value, largest_);
   }
+  /// Adds the numbers in the lanes of a V to a LogMeanExp, in their order. Those that are -infinity
+  /// change nothing.
+  template <class V>
+  GDPO_INLINE void add_lanes(const double* values) {
+    constexpr int width = math::Lanes<V>::width;
+    const V value = math::Lanes<V>::load(values), largest = math::constant<V>(largest_);
+    bool as_is = !math::is_inf(largest_);
+    if constexpr (width > 1) {
+      as_is = as_is && !math::any(math::either(value > largest, math::is_nan(value)));
+    } else {
+      as_is = false;
+    }
+    if (!as_is) {
+      for (int j = 0; j < width; ++j) add_uncounted(Reduction::LogMeanExp, values[j]);
+      return;
+    }
+    double terms[width];  // with the weight e^0 = 1 of the sum before them
+    math::Lanes<V>::store(terms, V(ratio_of(V(value - largest))));
+    for (const double term : terms) sum_ += term;
+  }
+  /// Counts the numbers of add_uncounted() and add_lanes().
+  GDPO_INLINE void count(double n) { n_ += n; }
   /// Adds the values that another one has: those of the next row.
   GDPO_INLINE void merge(Reduction reduction, const RunningStatistic& o) {
     nan_ = nan_ || o.nan_;
@@ -123,38 +153,77 @@ class RunningStatistic {
   bool nan_ = false;
 };
 
-/// Replaces the values of the tokens begin .. end - 1 of a row by their statistic.
-template <class S>
-GDPO_INLINE void share_statistic(Reduction reduction, const TokenRow<S>& row, index_t begin,
-                                 index_t end, double count_eps, double* values) {
-  RunningStatistic running;
-  for (index_t t = begin; t < end; ++t) {
-    if (row.valid(t)) running.add(reduction, values[t]);
-  }
-  const double value = running.value(reduction, count_eps);
-  for (index_t t = begin; t < end; ++t) values[t] = value;
+/// The number that stands at masked tokens while a statistic is taken: it changes none.
+GDPO_INLINE double neutral_of(Reduction reduction) {
+  return reduction == Reduction::Max || reduction == Reduction::LogMeanExp ? -math::infinity : 0.0;
 }
 
-/// Replaces the values of a row by their statistic over its valid tokens; Token and the statistics
-/// of groups change nothing.
-template <class S>
-void row_statistic(prepass::Statistic statistic, const TokenRow<S>& row, double count_eps,
-                   double* values) {
-  const Reduction reduction = reduction_of(statistic);
-  switch (share_of(statistic)) {
-    case Share::Sequence:
-      share_statistic(reduction, row, 0, row.length, count_eps, values);
-      break;
-    case Share::Segment:
-      for (index_t begin = 0; begin < row.length;) {
-        const index_t end = row.segment_end(begin);
-        share_statistic(reduction, row, begin, end, count_eps, values);
-        begin = end;
-      }
-      break;
-    case Share::Token:
-    case Share::Group:
-      break;
+/// The largest of n values, as RunningStatistic finds it: of zeros the last.
+template <class V>
+RunningStatistic running_max(const double* values, index_t n, double valid) {
+  constexpr int width = math::Lanes<V>::width;
+  double largest = -math::infinity;
+  bool nan = false;
+  index_t t = 0;
+  if constexpr (width > 1) {
+    V most = math::constant<V>(-math::infinity);
+    mask_t<V> is_nan = math::is_nan(most);
+    for (; t + width <= n; t += width) {
+      const V value = math::Lanes<V>::load(values + t);
+      is_nan = math::either(is_nan, math::is_nan(value));
+      most = (math::max)(most, value);
+    }
+    double lanes[width];
+    math::Lanes<V>::store(lanes, most);
+    for (const double lane : lanes) largest = (math::max)(lane, largest);
+    nan = math::any(is_nan);
+    if (math::is_zero(largest)) largest = -math::infinity, t = 0;  // which zero is it?
+  }
+  for (; t < n; ++t) {
+    nan = nan || math::is_nan(values[t]);
+    largest = (math::max)(values[t], largest);
+  }
+  return {valid, 0, largest, nan};
+}
+
+/// The statistics of the values of up to `most_prepass_rows` rows. `valid`: their numbers of valid
+/// tokens; neutral_of() stands at the others.
+template <class V>
+void running_of_rows(Reduction reduction, const double* const* values, const index_t* lengths,
+                     const index_t* valid, int rows, RunningStatistic* running) {
+  if (reduction == Reduction::Mean || reduction == Reduction::Sum) {
+    double sums[most_prepass_rows] = {};
+    sum_rows_in_order(values, lengths, rows, sums);
+    for (int r = 0; r < rows; ++r)
+      running[r] = {static_cast<double>(valid[r]), sums[r], 0, math::is_nan(sums[r])};
+    return;
+  }
+  for (int r = 0; r < rows; ++r) {
+    const auto n = static_cast<double>(valid[r]);
+    if (reduction == Reduction::Max) {
+      running[r] = running_max<V>(values[r], lengths[r], n);
+      continue;
+    }
+    running[r] = {};
+    running[r].count(n);
+    for_each_lanes<V>(lengths[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+      running[r].template add_lanes<typename decltype(lanes)::type>(values[r] + t);
+    });
+  }
+}
+
+/// Replaces the values of each segment of a row by its statistic.
+template <class V, class S>
+void share_in_segments(Reduction reduction, const TokenRow<S>& row, double count_eps,
+                       double* values) {
+  for (index_t begin = 0; begin < row.length;) {
+    const index_t end = row.segment_end(begin), length = end - begin;
+    const index_t valid = count_mask(row.mask ? row.mask + begin : nullptr, length);
+    const double* const of_segment = values + begin;
+    RunningStatistic running;
+    running_of_rows<V>(reduction, &of_segment, &length, &valid, 1, &running);
+    std::fill(values + begin, values + end, running.value(reduction, count_eps));
+    begin = end;
   }
 }
 
@@ -171,46 +240,74 @@ inline void check_groups(prepass::Statistic statistic, const Column& groups,
   check_rows("gdpo::prepare", argument.c_str(), groups, layout);
 }
 
-/// Writes the value of each valid token, or of what shares one, into the weights of `args`, and
-/// then calls `decide(row, weights of the row)` for each row.
-///
-/// `write(row, weights of the row)` gives the quantity of each token. Of groups, the rows are read
-/// twice. `groups` (B) is needed for them alone.
-template <class S, class Write, class Decide>
-void for_each_statistic(const PrepassArgs<S>& args, prepass::Statistic statistic, double count_eps,
-                        const Column& groups, const char* name, const Write& write,
-                        const Decide& decide) {
-  const PrepassRows<S>& rows = args.rows;
-  const bool of_groups = share_of(statistic) == Share::Group;
-  check_groups(statistic, groups, rows.layout(), name);
-  for (index_t i = 0; i < rows.size(); ++i) {
-    const TokenRow<S> row = rows(i);
-    double* values = args.weights_of(i);
-    write(row, values);
-    row_statistic(statistic, row, count_eps, values);
-    if (!of_groups) decide(row, values);
-  }
-  if (!of_groups) return;
-  const Reduction reduction = reduction_of(statistic);
+/// Takes the statistic of a pre-pass over the rows of each group. The pre-pass has `estimates` (see
+/// share_statistics) and `groups`, one number a row.
+template <class V, class S, class Pass>
+void find_groups(const Pass& pass, const PrepassRows<S>& rows, BatchDecision& of_batch) {
+  if (share_of(pass.statistic) != Share::Group) return;
+  const Reduction reduction = reduction_of(pass.statistic);
+  std::vector<double>& scratch = rows.scratch();
   std::unordered_map<double, RunningStatistic> running;
   for (index_t i = 0; i < rows.size(); ++i) {
     const TokenRow<S> row = rows(i);
-    const double* values = args.weights_of(i);
+    const double group = pass.groups(i);
+    if (math::is_nan(group)) continue;
+    scratch.resize((std::max)(scratch.size(), static_cast<std::size_t>(row.length)));
+    double* const values = scratch.data();
+    pass.template write_estimates<V>(row, neutral_of(reduction), values);
+    const index_t valid = row.count();
     RunningStatistic of_row;
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) of_row.add(reduction, values[t]);
+    running_of_rows<V>(reduction, &values, &row.length, &valid, 1, &of_row);
+    running[group].merge(reduction, of_row);
+  }
+  for (const auto& [group, of_group] : running)
+    of_batch.groups[group] = of_group.value(reduction, pass.count_eps);
+}
+
+/// Takes the statistic of a pre-pass, not Token, over up to `most_prepass_rows` rows. The number
+/// that the tokens of row r share is shared[r]; those of segments stand at their tokens, in
+/// values[r].
+///
+/// `pass.write_estimates<V>(row, masked, values)` writes the quantity of each valid token, and
+/// `masked` at the others.
+template <class V, class S, class Pass>
+void share_statistics(const Pass& pass, const BatchDecision& of_batch, const TokenRow<S>* rows,
+                      int n, double* const* values, double* shared) {
+  if (share_of(pass.statistic) == Share::Group) {
+    for (int r = 0; r < n; ++r) {
+      const double group = pass.groups(rows[r].row);
+      shared[r] = math::is_nan(group) ? math::nan() : of_batch.groups.at(group);
     }
-    if (const double group = groups(i); !math::is_nan(group))
-      running[group].merge(reduction, of_row);
+    return;
   }
-  for (index_t i = 0; i < rows.size(); ++i) {
-    const TokenRow<S> row = rows(i);
-    double* values = args.weights_of(i);
-    const double group = groups(i);
-    std::fill_n(values, row.length,
-                math::is_nan(group) ? math::nan() : running[group].value(reduction, count_eps));
-    decide(row, values);
+  const Reduction reduction = reduction_of(pass.statistic);
+  index_t lengths[most_prepass_rows] = {}, valid[most_prepass_rows] = {};
+  for (int r = 0; r < n; ++r) {
+    pass.template write_estimates<V>(rows[r], neutral_of(reduction), values[r]);
+    if (share_of(pass.statistic) == Share::Segment)
+      share_in_segments<V>(reduction, rows[r], pass.count_eps, values[r]);
+    lengths[r] = rows[r].length, valid[r] = rows[r].count();
   }
+  if (share_of(pass.statistic) == Share::Segment) return;
+  RunningStatistic running[most_prepass_rows];
+  running_of_rows<V>(reduction, values, lengths, valid, n, running);
+  for (int r = 0; r < n; ++r) shared[r] = running[r].value(reduction, pass.count_eps);
+}
+
+/// Writes the statistics of the tokens of up to `most_prepass_rows` rows into w; of Token their
+/// estimates.
+template <class V, class S, class Pass>
+void write_statistics(const Pass& pass, const BatchDecision& of_batch, const TokenRow<S>* rows,
+                      int n, double* const* w) {
+  const Share share = share_of(pass.statistic);
+  if (share == Share::Token) {
+    for (int r = 0; r < n; ++r) pass.template write_estimates<V>(rows[r], 0, w[r]);
+    return;
+  }
+  double shared[most_prepass_rows];
+  share_statistics<V>(pass, of_batch, rows, n, w, shared);
+  for (int r = 0; share != Share::Segment && r < n; ++r)
+    std::fill_n(w[r], rows[r].length, shared[r]);
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 #pragma once
 // TeacherPrefix: a pre-pass that gives less weight to tokens behind a prefix on which teacher and
 // policy disagree (IW-OPD).
+#include <gdpo/prepass/engine/row_lanes.hpp>
 #include <gdpo/prepass/shared/teacher_gap.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -28,25 +29,47 @@ struct TeacherPrefix {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    const PrepassRows<S>& rows = args.rows;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      if (row.length == 0) continue;
-      need(row.logp, row.old_logp, row.rollout_logp, row.teacher_logp);
+    detail::write_by_rows(*this, args);
+  }
+  /// Checks the arrays.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision&) const {
+    const TokenBatch<S>& b = rows.batch();
+    if (!rows.empty())
+      need(bool(b.logp), bool(b.old_logp), bool(b.rollout_logp), bool(b.teacher_logp));
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision&, const TokenRow<S>* rows, int n, double* const* w,
+                  detail::RowWeights* weights) const {
+    double totals[detail::most_prepass_rows] = {};
+    index_t lengths[detail::most_prepass_rows];
+    for (int r = 0; r < n; ++r) {
+      const TokenRow<S>& row = rows[r];
       const S* sampled = row.rollout_logp ? row.rollout_logp
                          : row.old_logp   ? row.old_logp
                                           : row.logp;
-      const auto size = [&](index_t t) {
-        return row.valid(t) ? size_of(detail::teacher_gap(row.teacher_logp[t], sampled[t])) : 0.0;
-      };
-      double total = 0, before = 0;
-      for (index_t t = 0; t < row.length; ++t) total += size(t);
-      double* w = args.weights_of(i);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t)) w[t] = weight_of(before, total);
-        before += size(t);
-      }
+      lengths[r] = row.length;
+      detail::write_lanes<V>(row, 0, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        return size_of(
+            L(math::Lanes<L>::load(row.teacher_logp + t) - math::Lanes<L>::load(sampled + t)));
+      });
     }
+    detail::sum_rows_in_order(w, lengths, n, totals);
+    detail::each_row(n, w, weights, [&](int r) {
+      double before = 0;
+      for (index_t t = 0; t < lengths[r]; ++t) {
+        const double size = w[r][t];
+        w[r][t] = before;
+        before += size;
+      }
+      const double total = totals[r];
+      detail::write_lanes<V>(rows[r], 1, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        return weight_of(L(math::Lanes<L>::load(w[r] + t)), math::constant<L>(total));
+      });
+    });
   }
   /// Throws unless the batch has the arrays that are read.
   static void need(bool has_logp, bool has_old, bool has_rollout, bool has_teacher) {
@@ -56,13 +79,17 @@ struct TeacherPrefix {
                       "prepass::TeacherPrefix without batch.rollout_logp and batch.old_logp");
   }
   /// What a valid token adds to the sums.
-  GDPO_INLINE static double size_of(double gap) {
-    if (math::not_finite(gap)) return 0.0;
-    return gap < 0 ? -gap : gap;
+  template <class V>
+  GDPO_INLINE static V size_of(const V& gap) {
+    const V zero = math::constant<V>(0.0);
+    return math::select(math::not_finite(gap), zero, math::select(gap < zero, V(-gap), gap));
   }
   /// The weight of a token from the sum before it and that of its row.
-  GDPO_INLINE double weight_of(double before, double total) const {
-    return math::fma(gain, 1 - before / (math::max)(total, eps), 1.0);
+  template <class V>
+  GDPO_INLINE V weight_of(const V& before, const V& total) const {
+    const V one = math::constant<V>(1.0);
+    const V share = before / (math::max)(total, math::constant<V>(eps));
+    return math::fma(math::constant<V>(gain), V(one - share), one);
   }
   static constexpr const char* name = "teacher_prefix";  ///< What messages call it.
   /// The settings (core/fields.hpp).

@@ -1,6 +1,7 @@
 #pragma once
 // TeacherRatio: a pre-pass that weighs each token by how probable a teacher holds it (RLSD).
 #include <gdpo/lanes/exp_parts.hpp>
+#include <gdpo/prepass/engine/row_lanes.hpp>
 #include <gdpo/prepass/shared/teacher_gap.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -33,18 +34,29 @@ struct TeacherRatio {
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    const PrepassRows<S>& rows = args.rows;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      if (row.length == 0) continue;
-      need(rows.has_advantages(), row.logp, row.old_logp, row.teacher_logp);
+    detail::write_by_rows(*this, args);
+  }
+  /// Checks the arrays.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision&) const {
+    const TokenBatch<S>& b = rows.batch();
+    if (!rows.empty())
+      need(rows.has_advantages(), bool(b.logp), bool(b.old_logp), bool(b.teacher_logp));
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision&, const TokenRow<S>* rows, int n, double* const* w,
+                  detail::RowWeights* weights) const {
+    detail::each_row(n, w, weights, [&](int r) {
+      const TokenRow<S>& row = rows[r];
       const S* sampled = row.old_logp ? row.old_logp : row.logp;
-      double* w = args.weights_of(i);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t)) continue;
-        w[t] = weight_of(detail::teacher_gap(row.teacher_logp[t], sampled[t]), row.advantage_of(t));
-      }
-    }
+      detail::write_lanes<V>(row, 1, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        const L x =
+            L(math::Lanes<L>::load(row.teacher_logp + t)) - math::Lanes<L>::load(sampled + t);
+        return weight_of(x, detail::advantages_of<L>(row, t));
+      });
+    });
   }
   /// Throws unless the batch has the arrays that are read.
   static void need(bool has_advantages, bool has_logp, bool has_old, bool has_teacher) {
@@ -53,12 +65,17 @@ struct TeacherRatio {
     if (!has_old) detail::need_logp(has_logp, "prepass::TeacherRatio without batch.old_logp");
   }
   /// The weight of a token from its x and its advantage.
-  GDPO_INLINE double weight_of(double x, double advantage) const {
-    const bool negative = advantage < 0;
-    if (math::is_nan(x) || math::is_zero(mix) || (negative_only && !negative)) return 1.0;
-    const double towards = negative ? -x : advantage > 0 ? x : 0.0;
-    const double ratio = math::exp_or_zero(towards);
-    return math::fma(mix, detail::bound(clip, ratio).value, 1 - mix);
+  template <class V>
+  GDPO_INLINE V weight_of(const V& x, const V& advantage) const {
+    const V zero = math::constant<V>(0.0), one = math::constant<V>(1.0);
+    const auto negative = advantage<zero, positive = advantage> zero;
+    const V towards = math::select(negative, V(-x), math::select(positive, x, zero));
+    const V ratio = math::exp_or_zero(towards);
+    const V weight = math::fma(math::constant<V>(mix), detail::bound(clip, ratio).value,
+                               math::constant<V>(1 - mix));
+    const V weighed = math::select(math::is_nan(x), one, weight);
+    if (math::is_zero(mix)) return one;
+    return negative_only ? V(math::select(negative, weighed, one)) : weighed;
   }
   static constexpr const char* name = "teacher_ratio";  ///< What messages call it.
   /// The settings (core/fields.hpp).

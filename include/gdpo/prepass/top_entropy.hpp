@@ -1,6 +1,6 @@
 #pragma once
 // TopEntropy: a pre-pass that keeps the tokens of high entropy.
-#include <gdpo/prepass/args.hpp>
+#include <gdpo/prepass/engine/pick.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
@@ -22,21 +22,35 @@ struct TopEntropy {
 
   template <class S>
   EntropyThreshold operator()(const PrepassArgs<S>& args) const {
-    const PrepassRows<S>& rows = args.rows;
-    const double limit = threshold == math::infinity ? quantile_of(rows) : threshold;
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      need(row.entropies != nullptr || row.length == 0);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (!row.valid(t)) continue;
-        args.weights_of(i)[t] = weight_of(static_cast<double>(row.entropies[t]), limit);
-      }
-    }
-    return {limit};
+    return {detail::write_by_rows(*this, args).number};
+  }
+  /// Whether begin() reads the tokens of the batch.
+  bool reads_batch() const { return threshold == math::infinity; }
+  /// Finds the threshold.
+  template <class V, class S>
+  void begin(const PrepassRows<S>& rows, detail::BatchDecision& of_batch) const {
+    if (!rows.empty()) need(bool(rows.batch().entropies));
+    of_batch.number = reads_batch() ? quantile_of<V>(rows) : threshold;
+    of_batch.is_threshold = true;
+  }
+  /// The weights of n rows.
+  template <class V, class S>
+  void write_rows(const detail::BatchDecision& of_batch, const TokenRow<S>* rows, int n,
+                  double* const* w, detail::RowWeights* weights) const {
+    detail::each_row(n, w, weights, [&](int r) {
+      detail::write_lanes<V>(rows[r], 1, w[r], [&](auto lanes, index_t t) GDPO_INLINE_LAMBDA {
+        using L = typename decltype(lanes)::type;
+        return weight_of(L(math::Lanes<L>::load(rows[r].entropies + t)),
+                         math::constant<L>(of_batch.number));
+      });
+    });
   }
   /// The weight of a token.
-  GDPO_INLINE static double weight_of(double entropy, double limit) {
-    return !math::is_nan(entropy) && entropy >= limit ? 1.0 : 0.0;
+  template <class V>
+  GDPO_INLINE static V weight_of(const V& entropy, const V& limit) {
+    const V zero = math::constant<V>(0.0);
+    return math::select(math::is_nan(entropy), zero,
+                        math::select(entropy >= limit, math::constant<V>(1.0), zero));
   }
   /// Where the threshold is among n > 0 entropies in their order, from 0; between two of them, as a
   /// rule.
@@ -68,27 +82,22 @@ struct TopEntropy {
 
  private:
   /// The quantile of the batch; infinite where no valid token has an entropy.
-  template <class S>
+  template <class V, class S>
   double quantile_of(const PrepassRows<S>& rows) const {
-    std::vector<double>& values = rows.scratch();
-    values.clear();
-    for (index_t i = 0; i < rows.size(); ++i) {
-      const TokenRow<S> row = rows(i);
-      need(row.entropies != nullptr || row.length == 0);
-      for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t) && !math::is_nan(row.entropies[t]))
-          values.push_back(static_cast<double>(row.entropies[t]));
+    const auto entropies = [&rows](const auto& visit) {
+      for (index_t i = 0; i < rows.size(); ++i) {
+        const TokenRow<S> row = rows(i);
+        visit(row.entropies, row.mask, row.length);
       }
-    }
-    if (values.empty()) return math::infinity;
-    const double place = place_of(static_cast<double>(values.size()));
-    const auto below = static_cast<std::ptrdiff_t>(place);
-    std::nth_element(values.begin(), values.begin() + below, values.end());
-    const double low = values[static_cast<std::size_t>(below)];
-    const auto above = values.begin() + below + 1;
+    };
+    detail::Ranking<V, S, decltype(entropies)> ranking(entropies, rows);
+    if (ranking.size() == 0) return math::infinity;
+    const double place = place_of(static_cast<double>(ranking.size()));
+    const auto below = static_cast<index_t>(place);
+    const detail::Ranked at = ranking.at(below);
     const double fraction = place - static_cast<double>(below);
-    if (above == values.end() || fraction <= 0) return low;
-    return between(low, *std::min_element(above, values.end()), fraction);
+    if (below + 1 >= ranking.size() || fraction <= 0) return at.value;
+    return between(at.value, at.next, fraction);
   }
 };
 
