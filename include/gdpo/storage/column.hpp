@@ -25,7 +25,8 @@ class ColumnOf {
         stride_{values.stride[0], 0},
         size_(values.extent[0]),
         stored_as_(gdpo::stored_as<T>()),
-        read_(&read<T>) {
+        read_(&read<T>),
+        copy_(&copy<T>) {
     check_type<T>();
   }
   /// The column of all rows of (prompts, completions). Throws invalid_input for extents below 0.
@@ -37,7 +38,8 @@ class ColumnOf {
         stride_{values.stride[1], 0},
         size_(contract::check_extents("gdpo::Column", "values", 2, values.extent)),
         stored_as_(gdpo::stored_as<T>()),
-        read_(&read<T>) {
+        read_(&read<T>),
+        copy_(&copy<T>) {
     check_type<T>();
     if (extent_[1] == 1) stride_[0] = values.stride[0];
     if (extent_[0] <= 1 || values.stride[0] == extent_[1] * stride_[0]) return;
@@ -51,6 +53,9 @@ class ColumnOf {
   index_t size() const { return size_; }
   /// The number of row i, which is not checked against size().
   R operator()(index_t i) const { return read_(*this, i); }
+
+  /// Writes the numbers of rows first .. first + n - 1 to `numbers`, by one indirect call for all.
+  void copy_rows(index_t first, index_t n, R* numbers) const { copy_(*this, first, n, numbers); }
 
   /// 1, or 2 for a column of (prompts, completions).
   int rank() const { return rank_; }
@@ -87,11 +92,21 @@ class ColumnOf {
   static R read_of_two(const ColumnOf& c, index_t i) {
     return at<T>(c.data_, i * c.stride_[0] + i / c.extent_[1] * c.stride_[1]);
   }
+  template <class T>
+  static void copy(const ColumnOf& c, index_t first, index_t n, R* numbers) {
+    if (c.stride_[0] == 1 && c.stride_[1] == 0) {  // a loop that compilers turn into vectors
+      const T* const stored = static_cast<const T*>(c.data_) + first;
+      for (index_t i = 0; i < n; ++i) numbers[i] = at<T>(stored, i);
+    } else {
+      for (index_t i = 0; i < n; ++i) numbers[i] = c.read_(c, first + i);
+    }
+  }
   const void* data_ = nullptr;
   int rank_ = 0;
   index_t extent_[2] = {}, stride_[2] = {}, size_ = 0;
   StoredAs stored_as_ = StoredAs::Other;
   R (*read_)(const ColumnOf&, index_t) = nullptr;
+  void (*copy_)(const ColumnOf&, index_t, index_t, R*) = nullptr;
 };
 /// A column that is read as double; it may be stored as any type.
 using Column = ColumnOf<double>;

@@ -2,6 +2,7 @@
 // place_turns_into: rewards of turns as rewards of tokens, each at the last token of its turn.
 #include <gdpo/stats/masked.hpp>
 #include <gdpo/storage/column.hpp>
+#include <gdpo/value/engine/valid_runs.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -12,29 +13,41 @@ struct TurnsOfRow {
   View<M, 1> mask;
   View<R, 1> out;
 
-  bool is_valid(index_t t) const { return !math::is_zero(load(mask(t))); }
-  bool ends_turn(index_t t) const {
-    return is_valid(t) && (t + 1 == mask.extent[0] || !is_valid(t + 1));
+  /// Calls f(t) for the last token t of each turn, from the last turn to the first.
+  template <class F>
+  void for_each_turn(const F& f) const {
+    const index_t length = mask.extent[0];
+    if constexpr (std::is_integral_v<M> && sizeof(M) == 1) {
+      if (mask.stride[0] == 1) {
+        const auto* const bytes = reinterpret_cast<const unsigned char*>(mask.data);
+        for (ValidRun run = last_run(bytes, length); run.end > 0; run = last_run(bytes, run.begin))
+          f(run.end - 1);
+        return;
+      }
+    }
+    bool in_turn = false;
+    for (index_t t = length - 1; t >= 0; --t) {
+      const bool valid = !math::is_zero(load(mask(t)));
+      if (valid && !in_turn) f(t);
+      in_turn = valid;
+    }
   }
   index_t count() const {
     index_t turns = 0;
-    for (index_t t = 0; t < mask.extent[0]; ++t) turns += ends_turn(t);
+    for_each_turn([&](index_t) { ++turns; });
     return turns;
   }
   /// Writes the reward of each position. With gamma 0, each turn has its own reward.
   template <class A>
   void place(const View<A, 2>& rewards, index_t row, double gamma) const {
+    for (index_t t = 0; t < out.extent[0]; ++t) store(out(t), 0.0);
     index_t turn = count();
     double carried = 0;
-    for (index_t t = mask.extent[0] - 1; t >= 0; --t) {
-      double value = 0;
-      if (ends_turn(t)) {
-        const double reward = static_cast<double>(load(rewards(row, --turn)));
-        value = gamma > 0 ? reward + math::mul(gamma, carried) : reward;
-        carried = value;
-      }
-      store(out(t), value);
-    }
+    for_each_turn([&](index_t t) {
+      const double reward = static_cast<double>(load(rewards(row, --turn)));
+      carried = gamma > 0 ? reward + math::mul(gamma, carried) : reward;
+      store(out(t), carried);
+    });
   }
 };
 

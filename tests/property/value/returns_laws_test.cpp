@@ -124,6 +124,58 @@ TEST_CASE("returns: all executions give the bits of seq") {
   }
 }
 
+TEST_CASE("returns: long rows side by side give the bits of seq, wherever they begin in memory") {
+  for (int seed = 0; seed < (few_rounds ? 10 : 60); ++seed) {
+    INFO("seed " << seed);
+    Random random(static_cast<std::uint64_t>(seed) + 2500);
+    const index_t rows = 1 + random.below(20), width = 60 + random.below(1200);
+    const auto n = static_cast<std::size_t>(rows * width), left = std::size_t(random.below(17));
+    std::vector<float> values(left + n), rewards(left + n), scores(std::size_t(rows), 0.5f);
+    std::vector<unsigned char> mask(left + n);
+    const bool masked = random.chance(0.7), poisoned = random.chance(0.5);
+    const int longest_run = random.pick({2, 40, 600});
+    bool valid = random.chance(0.8);
+    for (std::size_t k = left, run = 1; k < left + n; ++k, --run) {
+      if (run == 0) valid = !valid, run = std::size_t(1 + random.below(longest_run));
+      const bool hidden = masked && !valid;
+      mask[k] = hidden ? 0 : static_cast<unsigned char>(random.pick({1, 128, 255}));
+      values[k] = float(random.uniform()), rewards[k] = float(random.uniform());
+      if (hidden && poisoned) values[k] = rewards[k] = random.pick({std::nanf(""), -1e38f});
+    }
+    Estimator<Gae> gae{random_gae(random, poisoned ? random.pick({Steps::Valid, Steps::Turns})
+                                                   : random_steps(random)),
+                       {},
+                       {},
+                       {}};
+    if (random.chance(0.3)) gae.renorm = gdpo::renorm::token_weighted_batch();
+    const Estimator<RewardToGo> to_go{{0.99, gae.returns.steps}, {}, {}, gae.renorm};
+    const bool with_rewards = random.chance(0.5), with_returns = random.chance(0.7),
+               in_place = random.chance(0.3);
+    const auto run = [&](const auto& exec, const auto& estimator) {
+      const auto table = [&](auto& x) { return gdpo::view(x.data() + left, rows, width); };
+      std::vector<float> advantages(left + n, 42.0f), returns(left + n, 42.0f), read = rewards;
+      gdpo::ReturnBatch<float> batch;
+      batch.row_rewards = gdpo::view(scores), batch.values = table(values);
+      if (with_rewards) batch.rewards = table(read);
+      if (masked) batch.mask = table(mask);
+      std::vector<float>& out = in_place && with_rewards ? read : advantages;
+      gdpo::ReturnsWorkspace<float> workspace;
+      gdpo::TokenOut<float> second;
+      if (with_returns) second = table(returns);
+      gdpo::advantages_and_returns_into(exec, batch, estimator, table(out), second, workspace);
+      return Out<float>{out, returns};
+    };
+    const auto check = [&](const auto& estimator) {
+      const Out<float> wanted = run(gdpo::seq, estimator);
+      executors::for_each_target([&](const auto& exec, const std::string& name) {
+        INFO(name);
+        CHECK(run(exec, estimator) == wanted);
+      });
+    };
+    check(gae), check(to_go);
+  }
+}
+
 TEST_CASE("returns: layout, padding and storage change no bit") {
   for (int seed = 0; seed < seeds; ++seed) {
     INFO("seed " << seed);

@@ -6,6 +6,7 @@
 #include <gdpo/lanes/lanes.hpp>
 #include <gdpo/tokens/token_layout.hpp>
 #include <gdpo/tokens/token_row.hpp>
+#include <gdpo/value/engine/valid_runs.hpp>
 #include <gdpo/value/token_baseline.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -13,18 +14,30 @@ namespace detail {
 template <class S, class Groups>
 class BaselineGroups;
 
-/// The sums of one place over the rows of a group.
-struct BaselinePlaceSums {
-  TwoSum<double> products, weights;  ///< Of G W and of W; the errors stay 0 in row order.
-  double low = math::infinity, high = -math::infinity;  ///< The smallest and the largest G.
+/// The sums of the places of a group over its rows, an array each.
+struct BaselinePlaces {
+  std::vector<double> products, products_error;  ///< TwoSum of G W; the error stays 0 in row order.
+  std::vector<double> weights, weights_error;    ///< The same of W.
+  std::vector<double> low, high;                 ///< The smallest and the largest G.
+
+  void resize(std::size_t n) {
+    for (auto* array : {&products, &products_error, &weights, &weights_error, &low, &high})
+      array->resize(n);
+  }
+  /// Begins the sums of n places.
+  void clear(index_t n) {
+    for (auto* array : {&products, &products_error, &weights, &weights_error})
+      std::fill_n(array->begin(), n, 0.0);
+    std::fill_n(low.begin(), n, math::infinity), std::fill_n(high.begin(), n, -math::infinity);
+  }
 };
 /// Memory of one worker.
 template <class S>
 struct TokenBaselineScratch {
-  std::vector<S> arrays;                  ///< (4 arrays, longest row): those that are converted.
-  std::vector<unsigned char> mask;        ///< (longest row)
-  std::vector<double> weights;            ///< (longest row)
-  std::vector<BaselinePlaceSums> places;  ///< (longest row)
+  std::vector<S> arrays;            ///< (4 arrays, longest row): those that are converted.
+  std::vector<unsigned char> mask;  ///< (longest row)
+  std::vector<double> weights;      ///< (longest row)
+  BaselinePlaces places;            ///< (longest row)
 };
 }  // namespace detail
 
@@ -95,8 +108,10 @@ class BaselineGroups {
   struct Row {
     RowSpan span;
     const unsigned char* mask;
-    bool valid(index_t t) const { return !mask || mask[t] != 0; }
   };
+  /// What the loops over tokens compute with.
+  template <class Exec>
+  using LanesOf = std::conditional_t<std::is_same_v<Exec, Seq>, double, math::Native<double>>;
 
   template <class F>
   void for_each_array(const F& f) const {
@@ -109,7 +124,7 @@ class BaselineGroups {
   }
   void reserve(TokenBaselineScratch<S>& scratch) const {
     const auto n = static_cast<std::size_t>(layout_.longest);
-    if (scratch.places.size() >= n) return;
+    if (scratch.weights.size() >= n) return;
     scratch.arrays.resize(4 * n), scratch.mask.resize(n);
     scratch.weights.resize(n), scratch.places.resize(n);
   }
@@ -125,14 +140,26 @@ class BaselineGroups {
                              scratch.arrays.data() + slot * layout_.longest)
                  : nullptr;
   }
-  /// Calls f(t, place) for the valid tokens of a row.
+  /// Calls f(begin, end, place of the first token) for the runs of valid tokens of a row.
   template <class F>
-  void for_each_token(const Row& row, const F& f) const {
+  void for_each_piece(const Row& row, const F& f) const {
     const bool column = settings_.place == BaselinePlace::Column;
     index_t ordinal = 0;
-    for (index_t t = 0; t < row.span.length; ++t) {
-      if (row.valid(t)) f(t, static_cast<std::size_t>(column ? t : ordinal)), ++ordinal;
+    for_each_run(row.mask, 0, row.span.length, [&](index_t begin, index_t end) {
+      f(begin, end, column ? begin : ordinal);
+      ordinal += end - begin;
+      return true;
+    });
+  }
+  /// Calls f(V{}, k) or f(double{}, k) for k below n, as many at once as V has lanes.
+  template <class V, class F>
+  static GDPO_INLINE void in_lanes(index_t n, const F& f) {
+    constexpr int width = math::Lanes<V>::width;
+    index_t k = 0;
+    if constexpr (width > 1) {
+      for (; k + width <= n; k += width) f(V{}, k);
     }
+    for (; k < n; ++k) f(double{}, k);
   }
 
   template <class Exec>
@@ -153,9 +180,11 @@ class BaselineGroups {
     }
     const bool has_baseline = members > 1;
     if (has_baseline) {
-      std::fill_n(scratch.places.begin(), length, BaselinePlaceSums{});
+      scratch.places.clear(length);
       for (index_t k = 0; k < groups_.length(group); ++k)
         add<Exec>(row(groups_.row(group, k), scratch), scratch);
+      for (index_t c = 0; c < length; ++c)
+        set_baseline(scratch.places, static_cast<std::size_t>(c));
     }
     const bool raw_tail = settings_.tail == BaselineTail::Raw && largest > second;
     for (index_t k = 0; k < groups_.length(group); ++k) {
@@ -163,16 +192,34 @@ class BaselineGroups {
       const S* const returns = fetch(batch_.returns, r.span, 0, scratch);
       const View<S, 1> out = advantages_.row(r.span.row, r.span.begin, r.span.length);
       const bool has_tail = raw_tail && r.span.row == longest_row;
+      const index_t with_baseline = has_tail ? second : length;  // places below have one
       index_t next = 0;  // the first position that is not written
-      for_each_token(r, [&](index_t t, std::size_t place) {
-        for (; next < t; ++next) out(next) = S(0);
-        ++next;
-        const bool none = !has_baseline || (has_tail && static_cast<index_t>(place) >= second);
-        const auto g = static_cast<double>(returns[t]);
-        out(t) = none ? returns[t] : static_cast<S>(g - baseline(scratch.places[place]));
+      for_each_piece(r, [&](index_t begin, index_t end, index_t place) {
+        for (; next < begin; ++next) out(next) = S(0);
+        next = end;
+        const index_t n = has_baseline ? end - begin : 0;
+        const index_t some = (std::max)(index_t{0}, (std::min)(n, with_baseline - place));
+        subtract<Exec>(returns + begin, scratch.places.products.data() + place, some, out, begin);
+        for (index_t t = begin + some; t < end; ++t) out(t) = returns[t];
       });
       for (; next < r.span.length; ++next) out(next) = S(0);
     }
+  }
+
+  /// Writes n returns less their baselines to `out`, from `begin` on.
+  template <class Exec>
+  static void subtract(const S* returns, const double* baselines, index_t n, const View<S, 1>& out,
+                       index_t begin) {
+    if (out.stride[0] != 1) {
+      for (index_t k = 0; k < n; ++k)
+        out(begin + k) = static_cast<S>(static_cast<double>(returns[k]) - baselines[k]);
+      return;
+    }
+    S* const to = out.data + begin;
+    in_lanes<LanesOf<Exec>>(n, [&](auto v, index_t k) GDPO_INLINE_LAMBDA {
+      using L = math::Lanes<decltype(v)>;
+      L::store(to + k, L::load(returns + k) - L::load(baselines + k));
+    });
   }
 
   /// Adds a row to the sums of its places.
@@ -180,20 +227,37 @@ class BaselineGroups {
   void add(const Row& row, TokenBaselineScratch<S>& scratch) const {
     const S* const returns = fetch(batch_.returns, row.span, 0, scratch);
     weigh<Exec>(row.span, scratch);
+    double* const weights = scratch.weights.data();
+    BaselinePlaces& places = scratch.places;
     double sum = 0;
-    for_each_token(row, [&](index_t t, std::size_t at) {
-      sum += scratch.weights[static_cast<std::size_t>(t)];
-      const auto g = static_cast<double>(returns[t]);
-      BaselinePlaceSums& place = scratch.places[at];
-      add_to(place.products, math::mul(g, sum)), add_to(place.weights, sum);
-      place.low = (math::min)(place.low, g), place.high = (math::max)(place.high, g);
+    for_each_piece(row, [&](index_t begin, index_t end, index_t place) {
+      for (index_t t = begin; t < end; ++t) weights[t] = sum = sum + weights[t];
+      double* const products = places.products.data() + place;
+      double* const products_error = places.products_error.data() + place;
+      double* const sums = places.weights.data() + place;
+      double* const sums_error = places.weights_error.data() + place;
+      double* const low = places.low.data() + place;
+      double* const high = places.high.data() + place;
+      in_lanes<LanesOf<Exec>>(end - begin, [&](auto v, index_t k) GDPO_INLINE_LAMBDA {
+        using V = decltype(v);
+        using L = math::Lanes<V>;
+        const V g = L::load(returns + begin + k), w = L::load(weights + begin + k);
+        add_to<V>(products + k, products_error + k, math::mul(g, w));
+        add_to<V>(sums + k, sums_error + k, w);
+        L::store(low + k, (math::min)(L::load(low + k), g));
+        L::store(high + k, (math::max)(L::load(high + k), g));
+      });
     });
   }
-  static void add_to(TwoSum<double>& sum, double x) {
+  template <class V>
+  static GDPO_INLINE void add_to(double* sum, double* error, const V& x) {
+    using L = math::Lanes<V>;
     if constexpr (std::is_same_v<typename Groups::Order, InRowOrder>) {
-      sum.sum += x;
+      (void)error, L::store(sum, L::load(sum) + x);
     } else {
-      sum.add(x);
+      TwoSum<V> total{L::load(sum), L::load(error)};
+      total.add(x);
+      L::store(sum, total.sum), L::store(error, total.error);
     }
   }
   /// Writes w of every position of a row, masked ones included, into the scratch.
@@ -222,15 +286,19 @@ class BaselineGroups {
     }
     for (; t < span.length; ++t) at(double{}, t);
   }
-  /// B of a place.
-  double baseline(const BaselinePlaceSums& place) const {
-    const double weights = place.weights.value(), products = place.products.value();
+  /// Puts B of a place where its products were.
+  void set_baseline(BaselinePlaces& places, std::size_t c) const {
+    const auto total = [](double sum, double error) { return TwoSum<double>{sum, error}.value(); };
+    const double weights = total(places.weights[c], places.weights_error[c]),
+                 products = total(places.products[c], places.products_error[c]);
     const double divisor = weights + settings_.eps;
-    if (place.low == place.high && !math::is_nan(products)) {
+    if (places.low[c] == places.high[c] && !math::is_nan(products)) {
       const double share = settings_.eps == 0 ? 1.0 : weights / divisor;
-      return math::mul(place.low, share);
+      places.products[c] = math::mul(places.low[c], share);
+    } else {
+      const bool empty = math::is_zero(divisor) && !math::is_nan(products);
+      places.products[c] = empty ? 0.0 : products / divisor;
     }
-    return math::is_zero(divisor) && !math::is_nan(products) ? 0.0 : products / divisor;
   }
 
   const TokenBaselineBatch<S>& batch_;

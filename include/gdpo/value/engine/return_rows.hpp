@@ -27,7 +27,10 @@ template <class S>
 struct ReturnScratch {
   std::vector<S> arrays;            ///< (rows at once, 4 arrays, longest row)
   std::vector<unsigned char> mask;  ///< (rows at once, longest row)
-  std::vector<double> tile;         ///< Of rows side by side.
+  // Of rows side by side (return_lanes.hpp).
+  std::vector<S> lines;              ///< (4 arrays, rows at once, tile)
+  std::vector<double> penalized;     ///< (rows at once, tile)
+  std::vector<unsigned char> marks;  ///< (rows at once + 1, tile): masks, the last one of ones.
 };
 
 /// A call of advantages_and_returns_into whose arguments the constructor checks: its rows one by

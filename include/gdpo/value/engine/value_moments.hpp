@@ -42,12 +42,12 @@ class RowMoments {
     const S stand_in[2] = {arrays.values[first], arrays.returns[first]};
     const index_t left = row.length % lanes, whole = row.length - left;
     S values[lanes], targets[lanes];
-    unsigned char mask[lanes];
-    for (index_t j = 0; j < lanes; ++j) {
-      const bool valid = j < left && row.valid(whole + j);
-      values[j] = valid ? arrays.values[whole + j] : stand_in[0];
-      targets[j] = valid ? arrays.returns[whole + j] : stand_in[1];
-      mask[j] = valid;
+    unsigned char mask[lanes] = {};
+    if (left > 0) {
+      std::fill_n(values, lanes, stand_in[0]), std::fill_n(targets, lanes, stand_in[1]);
+      std::copy_n(arrays.values + whole, left, values);
+      std::copy_n(arrays.returns + whole, left, targets);
+      row.mask ? std::copy_n(row.mask + whole, left, mask) : std::fill_n(mask, left, 1);
     }
     Register all[registers];
     for (int k = 0; k < registers; ++k) {
@@ -60,20 +60,24 @@ class RowMoments {
       const index_t lane = k * L::width;
       row.mask ? add<true>(arrays.values, arrays.returns, row.mask, lane, whole, stand_in, sums, r)
                : add<false>(arrays.values, arrays.returns, nullptr, lane, whole, stand_in, sums, r);
-      if (left > 0) add<true>(values, targets, mask, lane, lanes, stand_in, sums, r);
+      if (lane < left) add<true>(values, targets, mask, lane, lanes, stand_in, sums, r);
     }
     for (int q = 0; q < quantities; ++q) {
       sums.rest[q] = math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return all[k].rest[q]; });
       sums.square[q] =
           math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return all[k].square[q]; });
-      double low[L::width], high[L::width];
-      for (const Register& r : all) {
-        L::store(low, r.low[q]), L::store(high, r.high[q]);
-        for (int j = 0; j < L::width; ++j) {
-          sums.low[q] = (math::min)(sums.low[q], low[j]) + 0.0;  // 0 instead of -0
-          sums.high[q] = (math::max)(sums.high[q], high[j]) + 0.0;
-        }
-      }
+      V low = all[0].low[q], high = all[0].high[q];
+      for (const Register& r : all)
+        low = (math::min)(low, r.low[q]), high = (math::max)(high, r.high[q]);
+      sums.low[q] = least(low) + 0.0, sums.high[q] = -least(-high) + 0.0;  // 0 instead of -0
+    }
+  }
+
+  static GDPO_INLINE double least(const V& x) {
+    if constexpr (L::width == 1) {
+      return x;
+    } else {
+      return math::tree_min(x);
     }
   }
 

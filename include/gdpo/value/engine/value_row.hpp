@@ -59,16 +59,22 @@ class RowValueLoss {
     for (index_t begin = 0; begin < row.length; begin += block) {
       const index_t end = (std::min)(begin + block, row.length);
       Sums lanes[registers]{};
-      in_registers(TokenSpan<S>{row, gradient}, begin, end,
-                   [&](const TokenSpan<S>& span, index_t first, index_t last, auto) {
-                     if (span.row.mask) {
-                       clips_ ? loop<true, true>(span, first, last, weight, lanes)
-                              : loop<true, false>(span, first, last, weight, lanes);
-                     } else {
-                       clips_ ? loop<false, true>(span, first, last, weight, lanes)
-                              : loop<false, false>(span, first, last, weight, lanes);
-                     }
-                   });
+      const auto add = [&](const Tokens& tokens, index_t first, index_t last) {
+        if (tokens.mask) {
+          clips_ ? loop<true, true>(tokens, first, last, weight, lanes)
+                 : loop<true, false>(tokens, first, last, weight, lanes);
+        } else {
+          clips_ ? loop<false, true>(tokens, first, last, weight, lanes)
+                 : loop<false, false>(tokens, first, last, weight, lanes);
+        }
+      };
+      const index_t whole = end - (end - begin) % math::logical_lanes;
+      if (begin < whole) add({ValueRow<S>(row), row.mask, gradient}, begin, whole);
+      if (whole < end) {
+        const LastTokens last(row, gradient, whole, end - whole, clips_);
+        add(last.tokens, 0, math::logical_lanes);
+        if (gradient) std::copy_n(last.gradient, end - whole, gradient + whole);
+      }
       const double error = total_of(lanes, &Sums::error), loss = total_of(lanes, &Sums::loss);
       const double inputs = clips_ ? total_of(lanes, &Sums::old_value) : 0.0;
       sums.sum[value_of_loss] += loss, sums.sum[value_of_error] += error;
@@ -109,19 +115,45 @@ class RowValueLoss {
     typename L::Count clipped;
   };
   using SumOf = V Sums::*;
+
+  /// What a loop reads and writes. Without a gradient it is null.
+  struct Tokens {
+    ValueRow<S> row;
+    const unsigned char* mask;
+    S* gradient;
+  };
+  /// A copy of the last tokens of a row, which do not fill all lanes, with masked ones behind them.
+  struct LastTokens {
+    static constexpr int lanes = math::logical_lanes;
+    S values[lanes] = {}, old_values[lanes] = {}, returns[lanes] = {};
+    mutable S gradient[lanes];
+    unsigned char mask[lanes] = {};
+    Tokens tokens;
+
+    LastTokens(const TokenRow<S>& from, S* to, index_t begin, index_t n, bool clips)
+        : tokens{ValueRow<S>(from), mask, to ? gradient : nullptr} {
+      ValueRow<S>& row = tokens.row;
+      std::copy_n(row.values + begin, n, values), std::copy_n(row.returns + begin, n, returns);
+      if (clips) std::copy_n(row.old_values + begin, n, old_values);
+      from.mask ? std::copy_n(from.mask + begin, n, mask) : std::fill_n(mask, n, 1);
+      row.values = values, row.old_values = old_values, row.returns = returns;
+    }
+    LastTokens(const LastTokens&) = delete;
+    LastTokens& operator=(const LastTokens&) = delete;
+  };
   GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
     return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].*member; });
   }
 
   template <bool Masked, bool Clips>
-  GDPO_NOINLINE void loop(const TokenSpan<S>& span, index_t begin, index_t end, double weight,
+  GDPO_NOINLINE void loop(const Tokens& tokens, index_t begin, index_t end, double weight,
                           Sums* sums) {
     // The loop reads copies, so that the compiler keeps what is the same for all tokens in
     // registers.
     const ValueFormula formula = formula_;
-    const ValueRow<S> row(span.row);
-    const unsigned char* const mask = span.row.mask;
-    S* const gradient = span.gradient;
+    const ValueRow<S> row = tokens.row;
+    const unsigned char* const mask = tokens.mask;
+    S* const gradient = tokens.gradient;
     const V w = math::constant<V>(weight), zero = math::constant<V>(0.0);
     V low[value_quantities], high[value_quantities];
     Sums local[registers];
