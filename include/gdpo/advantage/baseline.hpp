@@ -34,16 +34,22 @@ struct Mean {
 /// An unused row (RewardBatch::valid) is compared with all used members.
 struct LeaveOneOut {
   static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      takes_lanes = true,                  ///< Several rewards in one call.
       from_group = true,                   ///< A degenerate group gets exactly 0.
       zero_sum = true;                     ///< The centered values of a group sum to 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the mean of the other members"; }
-  GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
-    if (a.own < 0) return {a.group.mean, a.group.mean_low};
-    const Moments others = a.group.without(a.value);
-    return {others.mean, others.mean_low};
+  /// The mean in two doubles.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    if constexpr (std::is_same_v<V, double>) {
+      if (a.own < 0) return Split<V>{a.group.mean, a.group.mean_low};
+    }
+    const auto others = a.group.without(a.value);
+    return Split<V>{others.mean, others.mean_low};
   }
 };
 
@@ -54,6 +60,7 @@ struct LeaveOneOut {
 /// best used one, or 0.
 struct SecondBest {
   static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      takes_lanes = true,                  ///< Several rewards in one call.
       from_group = true;                   ///< A degenerate group gets exactly 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
@@ -62,9 +69,14 @@ struct SecondBest {
     return "the second largest value for the best member, else the own value";
   }
   /// The best of the others if the value is above it, else the value.
-  GDPO_DEVICE double operator()(const BaselineArgs& a) const {
-    const double best = a.own < 0 ? a.group.max : a.group.second_max;
-    return a.value - best > a.group.rounding ? best : a.value;
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.mean)>;
+    V best = a.group.second_max;
+    if constexpr (std::is_same_v<V, double>) {
+      if (a.own < 0) best = a.group.max;
+    }
+    return V(math::select(a.value - best > a.group.rounding, best, a.value));
   }
 };
 
@@ -148,6 +160,7 @@ struct ShiftedMean {
 /// is infinite, or NaN under MissingEntry::Propagate, makes the batch NaN.
 struct BatchMean {
   static constexpr bool own_value = true,  ///< Depends on the batch and the member's own value.
+      takes_lanes = true,                  ///< Several rewards in one call.
       needs_no_group = true;               ///< It is called for groups of one as well.
   bool leave_one_out = false;              ///< The mean of the others.
   /// The settings (core/fields.hpp).
@@ -155,17 +168,28 @@ struct BatchMean {
   static constexpr void fields(Self& s, const Field& field) {
     field("leave_one_out", s.leave_one_out, "the mean of the others");
   }
-  /// It reads the batch.
-  bool reads_batch() const { return true; }
+  /// It reads the moments of the batch.
+  BatchParts reads_batch() const { return {true, false, false, false}; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the mean of the batch"; }
+  /// The mean in two doubles, and the number of values.
+  GDPO_DEVICE BatchNumbers<double, 3> of_batch(const BatchStat& batch) const {
+    return {{batch.raw.mean, batch.raw.mean_low, static_cast<double>(batch.raw.n)}};
+  }
   /// The mean in two doubles: mean_others = mean - (x - mean) / (n - 1).
-  GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
-    const Moments& all = a.batch.raw;
-    if (!leave_one_out || a.own < 0) return {all.mean, all.mean_low};
-    if (all.n < 2) return {0.0, 0.0};
-    const double above = (a.value - all.mean) - all.mean_low;
-    return {all.mean, all.mean_low - above / static_cast<double>(all.n - 1)};
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using math::select;
+    using V = std::decay_t<decltype(a.group.mean)>;
+    const auto of_all = numbers_of_batch(*this, a);
+    const auto &mean = of_all[0], &low = of_all[1], &n = of_all[2];
+    bool all = !leave_one_out;
+    if constexpr (std::is_same_v<V, double>) all = all || a.own < 0;
+    if (all) return Split<V>{mean, low};
+    const V zero = math::constant<V>(0.0), one = math::constant<V>(1.0);
+    const auto alone = n <= one;
+    const V above = (a.value - mean) - low;
+    return Split<V>{select(alone, zero, mean), select(alone, zero, low - above / (n - one))};
   }
 };
 

@@ -77,8 +77,11 @@ struct StdDev {
     field("eps_at", s.eps_at, "where eps stands");
   }
 
-  /// Whether the spread is one of the batch.
-  bool reads_batch() const { return !of_group(); }
+  /// What the spread needs of the batch: nothing, if it is one of the group.
+  BatchParts reads_batch() const {
+    return {of == Of::Batch || of == Of::BatchRms, false, of == Of::BatchCentered,
+            of == Of::Within};
+  }
   /// What the spread is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const {
     return of == Of::Group           ? "the std of the group"
@@ -93,21 +96,25 @@ struct StdDev {
   GDPO_INLINE bool of_group() const {
     return of == Of::Group || of == Of::GroupOthers || of == Of::GroupRms;
   }
+  /// The multiplier, if the spread is one of the batch.
+  GDPO_DEVICE BatchNumbers<double, 1> of_batch(const BatchStat& batch) const {
+    if (of == Of::Within) {
+      const index_t dof = batch.within.all.degrees(ddof);
+      return {{multiplier(eps, eps_at, batch.within.variance(dof), dof)}};
+    }
+    const Moments& m = of == Of::BatchCentered ? batch.centered : batch.raw;
+    const index_t dof = m.n - ddof;
+    const double v = of == Of::BatchRms ? gdpo::detail::about_zero(m, dof) : variance(m, ddof);
+    return {{multiplier(eps, eps_at, v, dof)}};
+  }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
     using V = std::decay_t<decltype(a.group.m2)>;
+    if (!of_group()) return V(numbers_of_batch(*this, a)[0]);
     V v = math::constant<V>(1.0);
     index_t dof = 1;
-    if (of == Of::Within) {
-      dof = a.batch.within.all.degrees(ddof);
-      v = math::constant<V>(a.batch.within.variance(dof));
-    } else if (!of_group()) {
-      const Moments& m = of == Of::BatchCentered ? a.batch.centered : a.batch.raw;
-      dof = m.n - ddof;
-      v = math::constant<V>(of == Of::BatchRms ? gdpo::detail::about_zero(m, dof)
-                                               : variance(m, ddof));
-    } else if (a.group.n != 1) {
+    if (a.group.n != 1) {
       dof = a.group.n - ddof;
       v = of == Of::GroupRms ? gdpo::detail::about_zero(a.group, dof) : variance(a.group, ddof);
       if (of == Of::GroupOthers) {
@@ -138,7 +145,8 @@ struct StdDev {
 /// their rounding, some 1e-16 of a term, where scale::StdDev leaves exactly 0: RenormOver::Batch
 /// scales it to full size if the whole batch holds nothing else.
 struct LeaveOneOutStd {
-  static constexpr bool own_value = true;  ///< Depends on the group and the member's own value.
+  static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      takes_lanes = true;                  ///< Several rewards in one call.
   int ddof = 1;                            ///< Degrees of freedom taken off n - 1, at least 0.
   double eps = 0;  ///< At least 0; in units of the reward, squared under EpsAt::Var and ClampVar.
   EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
@@ -155,17 +163,23 @@ struct LeaveOneOutStd {
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the std of the other members"; }
   /// The multiplier of the member.
-  GDPO_DEVICE double operator()(const ScaleArgs& a) const {
-    const GroupStat& group = a.group;
-    if (group.n == 1) return multiplier(eps, eps_at, 1.0, 1);
-    if (group.unknown) return multiplier(eps, eps_at, math::nan(), 1);
-    if (a.own < 0) return multiplier(eps, eps_at, variance(group, ddof), group.n - ddof);
-    Moments others = group.without(a.value);
-    const double range = others.max - others.min, square = math::mul(range, range);
-    const double least = math::mul(0.5, square),
-                 most = math::mul(math::mul(0.25, others.weight), square);
-    others.m2 = range <= group.rounding ? 0.0 : (math::min)((math::max)(others.m2, least), most);
-    return multiplier(eps, eps_at, variance(others, ddof), others.n - ddof);
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using math::mul;
+    using V = std::decay_t<decltype(a.group.mean)>;
+    const auto& group = a.group;
+    if constexpr (std::is_same_v<V, double>) {
+      if (group.n == 1) return multiplier(eps, eps_at, 1.0, 1);
+      if (group.unknown) return multiplier(eps, eps_at, math::nan(), 1);
+      if (a.own < 0) return multiplier(eps, eps_at, variance(group, ddof), group.n - ddof);
+    }
+    auto others = group.without(a.value);
+    const V range = others.max - others.min, square = mul(range, range);
+    const V least = mul(math::constant<V>(0.5), square),
+            most = mul(math::constant<V>(math::mul(0.25, static_cast<double>(others.n))), square);
+    const V within = (math::min)((math::max)(others.m2, least), most);
+    others.m2 = math::select(range <= group.rounding, math::constant<V>(0.0), within);
+    return multiplier(eps, eps_at, V(variance(others, ddof)), others.n - ddof);
   }
 };
 
@@ -174,15 +188,21 @@ struct LeaveOneOutStd {
 /// compute_gpg_outcome_advantage: groups that are all wrong dilute the gradient of the batch, and
 /// the factor undoes it. A batch of zeros has the factor `used`, and its centered values are 0.
 struct NonzeroShare {
-  static constexpr bool per_group = true;  ///< One value for the group, and for the batch.
-  /// It reads the batch.
-  bool reads_batch() const { return true; }
+  static constexpr bool per_group = true,  ///< One value for the group, and for the batch.
+      takes_lanes = true;                  ///< Several rewards in one call.
+  /// It reads how many values of the batch are not 0.
+  BatchParts reads_batch() const { return {false, true, false, false}; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "used values / nonzero values of the batch"; }
   /// The multiplier of the batch.
-  GDPO_DEVICE double operator()(const ScaleArgs& a) const {
-    const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
-    return static_cast<double>(a.batch.used) / static_cast<double>(nonzero);
+  GDPO_DEVICE BatchNumbers<double, 1> of_batch(const BatchStat& batch) const {
+    const index_t nonzero = batch.nonzero > 0 ? batch.nonzero : 1;
+    return {{static_cast<double>(batch.used) / static_cast<double>(nonzero)}};
+  }
+  /// The multiplier of the batch.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    return numbers_of_batch(*this, a)[0];
   }
 };
 

@@ -82,8 +82,8 @@ struct ShrunkStd {
     field("eps_at", s.eps_at, "where eps stands");
   }
 
-  /// Whether the batch's variance has any weight.
-  bool reads_batch() const { return !math::is_zero(prior_dof); }
+  /// The spreads inside the groups, if the batch's variance has any weight.
+  BatchParts reads_batch() const { return {false, false, false, !math::is_zero(prior_dof)}; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the std of the group shrunk towards the batch's"; }
   /// The groups that the batch's variance and nu are taken from.
@@ -103,26 +103,29 @@ struct ShrunkStd {
     if (!(q > p)) return math::infinity;
     return p > 0 ? mul(2.0, q) / (q - p) : 2.0;
   }
+  /// The variance of the batch, nu, and the degrees of freedom of that variance.
+  GDPO_DEVICE BatchNumbers<double, 3> of_batch(const BatchStat& batch) const {
+    const index_t dof = counted(batch.within).dof;
+    return {{batch.within.variance(dof), prior_in(batch.within), static_cast<double>(dof)}};
+  }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
+    using math::is_inf, math::mul, math::select;
     using V = std::decay_t<decltype(a.group.m2)>;
     if (math::is_zero(prior_dof)) {
       const bool one = a.group.n == 1;
       return multiplier(eps, eps_at, one ? math::constant<V>(1.0) : V(variance(a.group)),
                         one ? 1 : a.group.n - 1);
     }
-    const GroupSpreads& within = a.batch.within;
-    const index_t dof = counted(within).dof;
-    V v = math::constant<V>(within.variance(dof));
-    const double nu = prior_in(within);
-    if (!math::is_inf(nu) && a.group.n > 0) {
-      const auto d = static_cast<double>(a.group.n - 1);
-      // Two weights of sum 1: nothing overflows, and nu = 2^53 is no special case.
-      v = math::mul(math::constant<V>(nu / (nu + d)), v) +
-          math::mul(math::constant<V>(d / (nu + d)), V(variance(a.group)));
-    }
-    return multiplier(eps, eps_at, v, dof);
+    const auto numbers = numbers_of_batch(*this, a);
+    const auto &of_all = numbers[0], &nu = numbers[1], &dof = numbers[2];
+    // Two weights of sum 1: nothing overflows, and nu = 2^53 is no special case.
+    const V d = math::constant<V>(static_cast<double>(a.group.n - 1)), both = nu + d,
+            mixed = mul(nu / both, of_all) + mul(d / both, V(variance(a.group)));
+    const V v = a.group.n > 0 ? V(select(is_inf(nu), of_all, mixed)) : of_all;
+    return V(select(dof <= math::constant<V>(0.0), multiplier(eps, eps_at, v, 0),
+                    multiplier(eps, eps_at, v, 1)));
   }
 };
 

@@ -20,7 +20,7 @@ struct Split {
 
 /// Moments of the used values of one group in one column (a reward, or the weighted sum of all).
 struct GroupStat : Moments {
-  // These two are computed only where a policy does not declare takes_lanes.
+  // These two are computed only where a policy does not declare takes_lanes, or has own_value.
   double second_max = -math::infinity,  ///< Second largest, with multiplicity: 1 of {1, 1, 0}.
       second_min = math::infinity;      ///< Second smallest, with multiplicity.
   /// All used values are equal; m2 is then exactly 0. A stored reward is judged by max == min.
@@ -41,30 +41,34 @@ struct GroupStat : Moments {
   ///
   /// Whether the others are all equal is decided by min, max and the second ones: the residue of
   /// that difference would not be exactly 0. An empty set for n < 2.
-  GDPO_DEVICE Moments without(double x) const {
-    Moments others;
-    if (n < 2) return others;
-    others.n = n - 1;
-    others.weight = static_cast<double>(n - 1);
-    const double low = x == min ? second_min : min, high = x == max ? second_max : max;
-    if (degenerate || low == high) {
-      others.mean = others.min = others.max = degenerate ? mean : low;
-      return others;
-    }
-    const double d = (x - mean) - mean_low, rest = others.weight, step = d / rest;
-    others.mean = mean - step;
-    // mean_low keeps what the rounding of mean - step lost, by TwoSum.
-    const double back = math::opaque(others.mean - mean);
-    others.mean_low =
-        mean_low + ((mean - math::opaque(others.mean - back)) - math::opaque(step + back));
-    others.m2 = (math::max)(m2 - math::mul(math::mul(d, d), static_cast<double>(n) / rest), 0.0);
-    others.min = low;
-    others.max = high;
-    return others;
-  }
+  GDPO_DEVICE Moments without(double x) const;
 };
 
 namespace detail {
+
+/// GroupStat::without where n >= 2, for V = double or lanes. equal: degenerate. others: its n is
+/// that of the group less one.
+template <class V, class Stat, class Mask, class Others>
+GDPO_INLINE void write_others(const Stat& stat, const Mask& equal, const V& x, Others& others) {
+  using math::mul, math::opaque, math::select;
+  const V zero = math::constant<V>(0.0);
+  const V low = select(x == stat.min, stat.second_min, stat.min),
+          high = select(x == stat.max, stat.second_max, stat.max);
+  const auto same = math::either(equal, low == high);
+  const double rest = static_cast<double>(others.n);
+  const V d = (x - stat.mean) - stat.mean_low, step = d / math::constant<V>(rest);
+  const V mean = stat.mean - step, only = select(equal, stat.mean, low);
+  // mean_low keeps what the rounding of mean - step lost, by TwoSum.
+  const V back = opaque(mean - stat.mean),
+          mean_low = stat.mean_low + ((stat.mean - opaque(mean - back)) - opaque(step + back));
+  const V ratio = math::constant<V>(static_cast<double>(stat.n) / rest);
+  const V m2 = (math::max)(stat.m2 - mul(mul(d, d), ratio), zero);
+  others.mean = select(same, only, mean);
+  others.mean_low = select(same, zero, mean_low);
+  others.m2 = select(same, zero, m2);
+  others.min = select(same, only, low);
+  others.max = select(same, only, high);
+}
 
 /// Finds second_max and second_min of a group from its used values, one by one. At construction
 /// `stat` has its max and min.
@@ -88,6 +92,15 @@ inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
 }
 
 }  // namespace detail
+
+GDPO_DEVICE inline Moments GroupStat::without(double x) const {
+  Moments others;
+  if (n < 2) return others;
+  others.n = n - 1;
+  others.weight = static_cast<double>(n - 1);
+  detail::write_others(*this, degenerate, x, others);
+  return others;
+}
 
 /// How the used values of a column in the batch lie about the means of their groups. Group g has
 /// n_g of them, d_g = n_g - 1 degrees of freedom, and the sum of squares m2_g. Only groups of two
@@ -126,14 +139,33 @@ struct GroupSpreads {
   }
 };
 
+/// The parts of BatchStat that a policy reads.
+struct BatchParts {
+  bool raw = false,      ///< The moments before the baseline.
+      nonzero = false,   ///< The number of values that are not 0.
+      centered = false,  ///< Of a Scale: the moments after the baseline.
+      within = false;    ///< Of a Scale: the spreads inside the groups.
+  /// Whether it reads any of them.
+  constexpr explicit operator bool() const { return raw || nonzero || centered || within; }
+};
+
 /// Moments over all used values of a column in the batch.
-/// A policy gets them filled in if it reads the batch (`reads_batch`); otherwise they are empty.
+/// A policy gets filled in what it reads (`reads_batch`), and `used`; the rest is empty.
 struct BatchStat {
   Moments raw,          ///< Before the baseline.
-      centered;         ///< After the baseline; computed for a Scale that reads the batch.
+      centered;         ///< After the baseline; computed for a Scale only.
   index_t used = 0,     ///< Number of used values.
       nonzero = 0;      ///< Those of them that are not 0.
-  GroupSpreads within;  ///< Inside the groups; computed for a Scale that reads the batch.
+  GroupSpreads within;  ///< Inside the groups; computed for a Scale only.
+};
+
+/// N numbers that a policy takes from the statistics of the batch, the same for every group: what
+/// its `of_batch` returns. V: double, or lanes with one column each.
+template <class V, int N>
+struct BatchNumbers {
+  V number[N];  ///< The numbers.
+  /// Number i.
+  GDPO_INLINE const V& operator[](int i) const { return number[i]; }
 };
 
 /// The used members of a group in one column.
@@ -182,8 +214,79 @@ struct GroupLanes {
         m2;              ///< As in Moments.
   };
   const Stat& group;       ///< The moments of the columns.
-  const BatchStat& batch;  ///< Empty: a policy that reads the batch is not called in lanes.
+  const BatchStat& batch;  ///< Empty: see numbers_of_batch.
+  /// The numbers of the policy's `of_batch` in these columns; null where it reads no batch. From
+  /// one number to the next are `of_batch_stride` doubles.
+  const double* of_batch = nullptr;
+  index_t of_batch_stride = 0;  ///< See of_batch.
 };
+
+/// What a policy with `takes_lanes` and `own_value` sees as well: one member in each column. It is
+/// used, and the column has two values or more. The names are those of MemberArgs and ScaleArgs.
+template <int L>
+struct MemberLanes {
+  /// The moments of the group, by lane.
+  struct Stat : GroupLanes<L>::Stat {
+    math::Pack<L> min;         ///< As in Moments.
+    math::Pack<L> max;         ///< As in Moments.
+    math::Pack<L> second_max;  ///< As in GroupStat.
+    math::Pack<L> second_min;  ///< As in GroupStat.
+    math::Pack<L> rounding;    ///< As in GroupStat.
+    math::Mask<L> degenerate;  ///< As in GroupStat.
+    /// The moments of the other members, of a member with value x, as GroupStat::without.
+    GDPO_INLINE Stat without(const math::Pack<L>& x) const {
+      Stat others = *this;
+      others.n = this->n - 1;
+      detail::write_others(*this, degenerate, x, others);
+      return others;
+    }
+  };
+  const Stat& group;        ///< The moments of the columns.
+  const BatchStat& batch;   ///< Empty: see numbers_of_batch.
+  math::Pack<L> value,      ///< The values of the member.
+      centered;             ///< Of a scale: the values minus their baselines.
+  const double* of_batch;   ///< As in GroupLanes.
+  index_t of_batch_stride;  ///< As in GroupLanes.
+};
+
+namespace detail {
+
+/// Whether the policy says what it takes from the batch.
+template <class P, class = void>
+constexpr bool has_of_batch_v = false;
+template <class P>
+constexpr bool has_of_batch_v<
+    P, std::void_t<decltype(std::declval<const P&>().of_batch(std::declval<const BatchStat&>()))>> =
+    true;
+/// How many numbers that are.
+template <class P>
+constexpr int numbers_in_v = static_cast<int>(
+    sizeof(std::declval<const P&>().of_batch(std::declval<const BatchStat&>())) / sizeof(double));
+
+/// Loads N numbers of L columns.
+template <int L, int N>
+GDPO_INLINE BatchNumbers<math::Pack<L>, N> load_numbers(const double* numbers, index_t stride) {
+  BatchNumbers<math::Pack<L>, N> lanes;
+  for (int i = 0; i < N; ++i) lanes.number[i] = math::Pack<L>::load(numbers + i * stride);
+  return lanes;
+}
+
+}  // namespace detail
+
+/// The numbers that a policy takes from the batch, policy.of_batch(batch), as its formula needs
+/// them: computed from the statistics of one column, or loaded for several columns in lanes.
+template <class P, class Args>
+GDPO_DEVICE auto numbers_of_batch(const P& policy, const Args& a) {
+  return policy.of_batch(a.batch);
+}
+template <class P, int L>
+GDPO_INLINE auto numbers_of_batch(const P&, const GroupLanes<L>& a) {
+  return detail::load_numbers<L, detail::numbers_in_v<P>>(a.of_batch, a.of_batch_stride);
+}
+template <class P, int L>
+GDPO_INLINE auto numbers_of_batch(const P&, const MemberLanes<L>& a) {
+  return detail::load_numbers<L, detail::numbers_in_v<P>>(a.of_batch, a.of_batch_stride);
+}
 
 // A policy may say the following about itself, as `static constexpr bool name = true`. One that
 // says nothing is called for every member and gets everything.
@@ -205,8 +308,10 @@ struct GroupLanes {
 //   reads_external
 //       It reads `own_external`: a batch without the column `baseline` is refused.
 //   takes_lanes
-//       The policy has per_group, and its operator is a template over the argument that also takes
-//       GroupLanes: one call then serves several columns.
+//       The policy has per_group or own_value, and its operator is a template over the argument
+//       that also takes GroupLanes, or with own_value MemberLanes: one call then serves several
+//       columns. It is not asked for unused members in lanes. If it reads the batch as well, it is
+//       called in lanes only if it has of_batch.
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)
@@ -217,8 +322,13 @@ struct GroupLanes {
 //       groups of one as well (`Singleton` does not apply), and a value that is NaN or infinite
 //       stays in its row.
 //
-// A const member function `bool reads_batch()` says whether `batch` must be computed, which takes
-// a second reading of the rewards. Where a policy has no such function, `batch` is computed.
+// A const member function `reads_batch()` says whether `batch` must be computed, which takes a
+// second reading of the rewards: as a bool, or as the BatchParts that are needed. Where a policy
+// has no such function, `batch` is computed.
+//
+// A const member function `BatchNumbers<double, N> of_batch(const BatchStat&)` gives all that the
+// policy takes from the batch. Its operator gets it by numbers_of_batch, also in lanes. A Baseline
+// with of_batch and needs_no_group reads nothing of the group.
 namespace detail {
 
 GDPO_DECLARED(per_group);
@@ -234,6 +344,10 @@ GDPO_DECLARED(needs_no_group);
 template <class P>
 constexpr bool one_a_group_v = per_group_v<P> || per_group_values_v<P>;
 
+/// Whether the policy reads the second largest and smallest value of a group.
+template <class P>
+constexpr bool reads_order_v = !takes_lanes_v<P> || !per_group_v<P>;
+
 /// Calls a policy for a group or a member. scratch: for per_group_values, room for as many
 /// numbers as there are values.
 GDPO_CALLS_ANY
@@ -248,24 +362,37 @@ GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
   }
 }
 
-/// The policy's reads_batch(), or true where it has none.
+/// The policy's reads_batch() as parts: all of them for true, and where it has no such function.
 template <class P, class = void>
 struct ReadsBatch {
-  static bool of(const P&) { return true; }
+  static BatchParts of(const P&) { return {true, true, true, true}; }
 };
 template <class P>
 struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
-  static bool of(const P& policy) { return policy.reads_batch(); }
+  static BatchParts of(const P& policy) {
+    const auto reads = policy.reads_batch();
+    if constexpr (std::is_same_v<decltype(reads), const BatchParts>) {
+      return reads;
+    } else {
+      return {reads, reads, reads, reads};
+    }
+  }
 };
-/// Which policies read the batch: `any` of the two, or the `scale`, which needs the centered
-/// values too.
+/// Which policies read the batch: `any` of the two, the `baseline`, or the `scale`, which may need
+/// the centered values too.
 struct BatchReaders {
-  bool any = false, scale = false;
+  bool any = false, baseline = false, scale = false;
+  BatchParts parts;  ///< What the two read.
   template <class Baseline, class Scale>
   static BatchReaders of(const Baseline& baseline, const Scale& scale) {
     BatchReaders read;
-    read.scale = ReadsBatch<Scale>::of(scale);
-    read.any = read.scale || ReadsBatch<Baseline>::of(baseline);
+    read.parts = ReadsBatch<Scale>::of(scale);
+    read.scale = bool(read.parts);
+    const BatchParts before = ReadsBatch<Baseline>::of(baseline);
+    read.baseline = bool(before);
+    read.parts.raw |= before.raw;
+    read.parts.nonzero |= before.nonzero;
+    read.any = read.baseline || read.scale;
     return read;
   }
 };

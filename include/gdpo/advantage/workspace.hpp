@@ -23,10 +23,13 @@ struct GroupScratch {
   std::vector<double> values;
   std::array<std::vector<double>, reward_column_count> columns;
   std::vector<double> policies;  // (K) scratch for policies with per_group_values
-  std::vector<double> lanes;     // scratch of SideBySide
+  // Of SideBySide: packs of groups; the groups of a unit, and those left to the general path;
+  // places in packs whose rows do not count, and scores of such rows.
+  std::vector<double> lanes, flagged_scores;
+  std::vector<index_t> group_lists, flagged;
   // Cases that the groups of this call have shown so far.
   struct {
-    bool raw_singleton = false, uncounted_row = false;
+    bool raw_singleton = false, uncounted_row = false, refused = false;
   } cases;
 };
 
@@ -65,6 +68,22 @@ struct FirstStage {
 template <class T>
 inline constexpr char type_mark = 0;
 
+/// The columns of a batch for policies that read its statistics (engine/batch_columns.hpp). U:
+/// units of work.
+struct ColumnScratch {
+  // (C, stride) the used values of each column, group after group, before and after the baseline;
+  // columns are padded, so that whole blocks of them may be written.
+  std::vector<double> raw, centered;
+  // (C, G) of each column and group: the number of its values, their mean in two doubles and sum of
+  // squares, and what is known about the values (GroupValues).
+  std::vector<double> sizes, means, low_means, squares;
+  std::vector<unsigned char> states;
+  std::vector<index_t> begins;  // (G + 1) the rows before each group
+  std::vector<index_t> counts;  // (U, C) the values of a unit of work; later where they begin
+  // Of the columns in lanes: what the baseline and the scale take from the batch (of_batch).
+  std::vector<double> of_baseline, of_scale;
+};
+
 /// Memory of the engine of an estimator. A column: see GroupAdvantage.
 struct EstimatorScratch {
   std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalization
@@ -73,12 +92,12 @@ struct EstimatorScratch {
   std::vector<double> reward_weights;         // their weights
   std::vector<double> lane_weights;    // these weights, repeated for rows side by side in lanes
   std::vector<GroupScratch> workers;   // one for each worker
-  std::vector<double> raw, centered;   // (N) values of one column of the batch
-  std::vector<double> group_squares;   // (G) of one column: the sum of squares of each group
-  std::vector<index_t> group_sizes;    // (G) of one column: the used values of each group
+  std::vector<double> raw, centered;   // (N) of a report: values of the batch
+  std::vector<index_t> group_sizes;    // (G + 1) of a report: where each group begins
   std::vector<BatchStat> batch_stats;  // one for each column
+  ColumnScratch columns;               // what these are computed from
   std::vector<double> partial_sums;    // sums of the blocks of the batch
-  std::vector<double> report;          // of a report: (G, C) factors of columns, RewardTable
+  std::vector<double> report;          // of a report: ReportMemory
   CombinedValues combined;             // about row_sums
   UntilMoved<FirstStage> first_stage;  // whether finish() may use row_sums
 

@@ -45,6 +45,36 @@ GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) {
   return std::sqrt(variance(m, ddof));
 }
 
+namespace detail {
+/// Adds the members of b to a (merge below).
+GDPO_INLINE void merge_into(Moments& a, const Moments& b) {
+  if (b.n == 0) return;
+  if (a.n == 0) {
+    a = b;
+    return;
+  }
+  const double a_weight = a.weight;
+  a.n += b.n;
+  a.weight = a_weight + b.weight;
+  a.min = (math::min)(a.min, b.min);
+  a.max = (math::max)(a.max, b.max);
+  if (math::is_nan(a.mean) || math::is_nan(b.mean)) {
+    a.mean = a.mean_low = a.m2 = a.min = a.max = math::nan();
+    return;
+  }
+  if (degenerate(a)) {
+    a.mean = a.min, a.mean_low = a.m2 = 0;
+    return;
+  }
+  const double delta = (b.mean - a.mean) + (b.mean_low - a.mean_low);
+  const double share = a.weight > 0 ? b.weight / a.weight : 0.0;
+  const double low = a.mean_low + math::mul(delta, share), mean = a.mean + low;
+  a.mean_low = math::opaque(low - math::opaque(mean - a.mean));
+  a.mean = mean;
+  a.m2 = (a.m2 + b.m2) + math::mul(math::mul(delta, delta), math::mul(a_weight, share));
+}
+}  // namespace detail
+
 /// The moments of the union of two sets (Chan, Golub, LeVeque 1979, with the mean in two
 /// doubles).
 ///
@@ -56,27 +86,8 @@ GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) {
 /// weight, min, max and `degenerate` are exact. The last bits depend on the order of the merges:
 /// merge ranks in rank order, so that every rank gets the same numbers.
 GDPO_DEVICE GDPO_NOINLINE inline Moments merge(const Moments& a, const Moments& b) {
-  if (a.n == 0) return b;
-  if (b.n == 0) return a;
-  Moments r;
-  r.n = a.n + b.n;
-  r.weight = a.weight + b.weight;
-  r.min = (math::min)(a.min, b.min);
-  r.max = (math::max)(a.max, b.max);
-  if (math::is_nan(a.mean) || math::is_nan(b.mean)) {
-    r.mean = r.mean_low = r.m2 = r.min = r.max = math::nan();
-    return r;
-  }
-  if (degenerate(r)) {
-    r.mean = r.min;
-    return r;
-  }
-  const double delta = (b.mean - a.mean) + (b.mean_low - a.mean_low);
-  const double share = r.weight > 0 ? b.weight / r.weight : 0.0;
-  const double low = a.mean_low + math::mul(delta, share);
-  r.mean = a.mean + low;
-  r.mean_low = math::opaque(low - math::opaque(r.mean - a.mean));
-  r.m2 = (a.m2 + b.m2) + math::mul(math::mul(delta, delta), math::mul(a.weight, share));
+  Moments r = a;
+  detail::merge_into(r, b);
   return r;
 }
 
@@ -84,31 +95,41 @@ namespace detail {
 
 /// Writes n and the range of x_0..x_{n-1} into m, which is fresh. Returns whether a member is
 /// NaN. w: weights (null: all 1); a number of weight 0 is left out.
-inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
-  bool has_nan = false;
+GDPO_NOINLINE inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
+  using Lanes = math::Pack<8>;
+  const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
+  Lanes low = Lanes::all(m.min), high = Lanes::all(m.max), members = zero;
+  auto nan = is_nan(low);
   index_t i = 0;
-  if (!w) {  // every number is a member: eight at a time
-    using Lanes = math::Pack<8>;
-    Lanes low = Lanes::all(m.min), high = Lanes::all(m.max);
-    auto nan = is_nan(low);
-    for (; i + 8 <= n; i += 8) {
-      const Lanes value = Lanes::load(x + i);
+  for (; i + 8 <= n; i += 8) {  // eight at a time
+    const Lanes value = Lanes::load(x + i);
+    if (w) {
+      const auto absent = Lanes::load(w + i) == zero;
+      members = members + select(absent, zero, one);
+      low = (math::min)(low, select(absent, low, value));
+      high = (math::max)(high, select(absent, high, value));
+      nan = either(nan, is_nan(select(absent, zero, value)));
+    } else {
       low = (math::min)(low, value);
       high = (math::max)(high, value);
       nan = either(nan, is_nan(value));
     }
-    has_nan = any(nan);
-    m.min = tree_min(low);
-    m.max = -tree_min(Lanes::all(0.0) - high);
-    m.n = i;
   }
+  bool has_nan = any(nan);
+  Moments range;
+  range.min = tree_min(low);
+  range.max = -tree_min(zero - high);
+  range.n = w ? static_cast<index_t>(tree_sum(members)) : i;
+  // Which of 0 and -0 is the smallest of weighted numbers is decided in their order.
+  if (w && (range.min == 0 || range.max == 0)) range = m, has_nan = false, i = 0;
   for (; i < n; ++i) {
     if (w && w[i] == 0) continue;
-    ++m.n;
+    ++range.n;
     has_nan = has_nan || math::is_nan(x[i]);
-    m.min = (math::min)(m.min, x[i]);
-    m.max = (math::max)(m.max, x[i]);
+    range.min = (math::min)(range.min, x[i]);
+    range.max = (math::max)(range.max, x[i]);
   }
+  m = range;
   return has_nan;
 }
 

@@ -1,7 +1,7 @@
 // labels: lanes
-// The library has a fast path through groups without missing entries, which `simd` takes, and a
-// general one. `seq` takes the general path, and so does `simd` where `valid` flags are given (here
-// all are 1). Both paths must give the same bits.
+// The library has a fast path, which `simd` takes: groups side by side in lanes, with gaps where
+// rewards are missing, rows are not used or groups are shorter. `seq` takes the general path, one
+// group after the other. Both must give the same bits, and refuse the same reward first.
 #include <gdpo/advantages.hpp>
 
 #include "support/catch.hpp"
@@ -80,6 +80,106 @@ void check_paths(const Estimator& estimator, std::uint64_t first_seed) {
   }
 }
 
+/// A batch with everything that leaves gaps in lanes, and settings that change what is read.
+template <class Estimator>
+void check_gaps(std::uint64_t first_seed) {
+  using gdpo::index_t;
+  const auto size = [](index_t n) { return static_cast<std::size_t>(n); };
+  for (std::uint64_t seed = first_seed; seed < first_seed + 300; ++seed) {
+    Random random(seed);
+    const index_t columns = 1 + random.below(random.pick({5, 5, 5, 20})),
+                  longest = 1 + random.below(random.pick({3, 9, 9, 40}));
+    std::vector<index_t> offsets{0};
+    const bool ragged = random.chance(0.7);
+    for (int groups = 1 + random.below(40); groups > 0; --groups)
+      offsets.push_back(offsets.back() +
+                        (ragged ? random.below(static_cast<int>(longest) + 2) : longest));
+    if (random.chance(0.05)) offsets.push_back(offsets.back() + 300);
+    const index_t rows = offsets.back();
+    const int kind = random.below(4);
+    const double missing = random.pick({0.0, 0.01, 0.2, 0.7}), infinite = random.pick({0, 0, 0, 1});
+    std::vector<float> rewards, kl;
+    std::vector<unsigned char> valid;
+    for (index_t i = 0; i < rows * columns; ++i) {
+      double x = kind == 3 ? static_cast<double>((i % columns + i / columns) % 2)
+                           : random_reward(random, kind);
+      if (random.chance(missing)) x = std::nan("");
+      if (random.chance(0.02 * infinite)) x = random.pick({HUGE_VAL, -HUGE_VAL});
+      rewards.push_back(static_cast<float>(x));
+    }
+    for (std::size_t g = 0; g + 1 < offsets.size(); ++g) {
+      for (index_t i = (offsets[g] + 1) * columns;
+           g % 3 == 0 && kind == 2 && i < offsets[g + 1] * columns; ++i)
+        rewards[size(i)] = rewards[size(offsets[g] * columns + i % columns)];  // all tie
+    }
+    const double unused = random.pick({0.05, 0.4});
+    for (index_t i = 0; i < rows; ++i) {
+      kl.push_back(static_cast<float>(random.uniform()));
+      valid.push_back(!random.chance(unused));
+    }
+    Estimator e;
+    e.missing.entry = static_cast<gdpo::MissingEntry>(random.pick({0, 0, 1, 2, 3}));
+    e.missing.row = static_cast<gdpo::MissingRow>(random.below(3));
+    e.missing.infinite = static_cast<gdpo::InfiniteEntry>(random.below(4));
+    e.missing.unused = static_cast<gdpo::UnusedRow>(random.below(2));
+    e.singleton = static_cast<gdpo::Singleton>(random.below(5));
+    const auto any = [&] { return static_cast<index_t>(random.below(static_cast<int>(columns))); };
+    if (random.chance(0.3)) {
+      std::vector<double> weights;
+      for (index_t c = 0; c < columns; ++c)
+        weights.push_back(random.chance(0.25) ? 0.0 : random.uniform() - 0.3);
+      e.weights = weights;
+    }
+    if (random.chance(0.3)) e.gates = {{any(), any(), random.uniform()}};
+    if (random.chance(0.2)) e.gates = {{0, any(), random.uniform()}, {0, any(), random.uniform()}};
+    if (random.chance(0.3)) e.reward_clip = {0.2, 0.8};
+    if (random.chance(0.2)) {
+      e.penalty.coef = 0.3;
+      e.penalty.reward =
+          std::is_same_v<decltype(e.combine), gdpo::combine::NormalizeThenSum> ? any() : -1;
+    }
+    const bool has_valid = random.chance(0.4), report = random.chance(0.5);
+    const auto check = [&](const auto& groups) {
+      gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, columns), groups};
+      batch.penalty = gdpo::view(kl);
+      if (has_valid) batch.valid = gdpo::view(valid);
+      const auto call = [&](const auto& exec, gdpo::GroupReport& r, std::string& message) {
+        std::vector<double> out(size(rows), 7);
+        gdpo::Workspace workspace;
+        try {
+          if (report) {
+            gdpo::advantages_into(exec, batch, e, gdpo::view(out), workspace, &r);
+          } else {
+            gdpo::advantages_into(exec, batch, e, gdpo::view(out), workspace);
+          }
+          const auto sums = workspace.sums();
+          out.insert(out.end(), sums.data, sums.data + rows);
+          // The sign of a NaN is what the compiler makes of a formula.
+          for (double& x : out) x = std::isnan(x) ? std::nan("") : x;
+        } catch (const gdpo::invalid_input& error) {
+          message = error.what();
+        }
+        return out;
+      };
+      gdpo::GroupReport of_fast, of_general;
+      std::string fast_message, general_message;
+      const std::vector<double> fast = call(gdpo::simd, of_fast, fast_message),
+                                general = call(gdpo::seq, of_general, general_message);
+      CHECK(fast_message == general_message);
+      CHECK(difference(fast, general) == "");
+      if (fast_message.empty()) CHECK(of_fast.degenerate == of_general.degenerate);
+    };
+    INFO("seed " << seed << ", rewards " << columns << ", rows " << rows);
+    check(gdpo::by_offsets(offsets));
+    if (!ragged && rows % longest == 0) check(gdpo::groups_of(longest));
+    std::vector<int> ids(size(rows));
+    for (std::size_t g = 0; g + 1 < offsets.size(); ++g)
+      std::fill(ids.begin() + offsets[g], ids.begin() + offsets[g + 1], static_cast<int>(g));
+    random.shuffle(ids);
+    check(gdpo::by_id(ids));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the fast path and the general path give the same bits", "[paths]") {
@@ -88,6 +188,20 @@ TEST_CASE("the fast path and the general path give the same bits", "[paths]") {
   check_paths<float>(weighted, 2001);
   check_paths<double>(gdpo::Grpo{}, 4001);
   check_paths<double>(gdpo::before_renorm(gdpo::Gdpo{}), 6001);
+}
+
+TEST_CASE("gaps in lanes change no bit", "[paths]") {
+  namespace baseline = gdpo::baseline;
+  namespace scale = gdpo::scale;
+  using gdpo::GroupAdvantage, gdpo::combine::NormalizeThenSum, gdpo::combine::SumThenNormalize;
+  check_gaps<gdpo::Gdpo>(8001);
+  check_gaps<gdpo::Grpo>(9001);
+  check_gaps<gdpo::Rloo>(10001);
+  check_gaps<GroupAdvantage<baseline::LeaveOneOut, scale::LeaveOneOutStd, NormalizeThenSum>>(11001);
+  check_gaps<GroupAdvantage<baseline::LeaveOneOut, scale::LeaveOneOutStd, SumThenNormalize>>(12001);
+  check_gaps<GroupAdvantage<baseline::SecondBest, scale::StdDev, NormalizeThenSum>>(13001);
+  check_gaps<GroupAdvantage<baseline::ShiftedMean, scale::StdDev, NormalizeThenSum>>(14001);
+  check_gaps<GroupAdvantage<baseline::None, scale::None, SumThenNormalize>>(15001);
 }
 
 }  // namespace paths_test

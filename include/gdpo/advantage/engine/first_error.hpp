@@ -33,6 +33,14 @@ class FirstError {
     f();
 #endif
   }
+  /// Whether an exception was kept.
+  bool caught() const {
+#if defined(__cpp_exceptions)
+    return error_ != nullptr;
+#else
+    return false;
+#endif
+  }
   /// Throws the exception that was kept, if there is one.
   void rethrow() const {
 #if defined(__cpp_exceptions)

@@ -48,21 +48,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// general path. The fast path leaves row_state as it was prepared, Counted, because all its rows
   /// count. side_by_side: the fast path may be tried.
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
-    if constexpr (zero_sum && takes_lanes) {
-      using Lanes = SideBySide<T, Groups, Baseline, Scale, sums_first>;
-      Lanes lanes(call_, work_, last);
-      FastPath outcome[Lanes::most_groups];
-      for (index_t g = first, n = 1; side_by_side && g < last; g += n) {
-        n = lanes.combine(g, outcome);
-        for (index_t p = 0; p < n; ++p) {
-          if (outcome[p] == FastPath::Declined) {
-            combine_group(g + p);
-          } else if (call_.report) {
-            call_.report->degenerate[as_size(g + p)] = outcome[p] == FastPath::AllEqual;
-          }
-        }
+    if constexpr (takes_lanes) {
+      if (side_by_side && first < last && !call_.work.used_rewards.empty()) {
+        SideBySide<T, Groups, Baseline, Scale, sums_first>(call_, work_)
+            .combine(first, last, [this](index_t g) { combine_group(g); });
+        return;
       }
-      if (side_by_side) return;
     }
     for (index_t g = first; g < last; ++g) combine_group(g);
   }
@@ -95,18 +86,21 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     end_group();
   }
 
-  /// Calls visit(args, rule) for every used member of group g that has a value in column c.
-  template <class Visit>
-  void visit_used(index_t g, index_t c, const Visit& visit) {
+  /// Reads column c of group g, and throws what its rewards and its size are refused for.
+  void read(index_t g, index_t c) {
+    begin_group(g);
+    begin_column(c);
+  }
+
+  /// Writes the used values of column c of group g minus their baselines, without gaps.
+  void center_values(index_t g, index_t c, double* centered) {
     begin_group(g);
     visit_members(c, [&](index_t, const MemberArgs& args, Rule rule) {
-      if (args.own >= 0) visit(args, rule);
+      if (args.own >= 0) centered[args.own] = rule == Rule::Zero ? 0.0 : this->centered(rule, args);
     });
   }
 
-  /// The statistics of the column of the group that was visited last.
-  const GroupStat& stat() const { return stat_; }
-
+ private:
   /// Returns the value of a member minus its baseline. A baseline that is one number for the whole
   /// group is computed only for the first member.
   double centered(Rule rule, const MemberArgs& args) {
@@ -117,7 +111,6 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return center(args.value, base_);
   }
 
- private:
   // ---- one group --------------------------------------------------------------------------------
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
@@ -187,8 +180,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     double* x = work_.column.data();
     if constexpr (sums_first) {
       double* lanes = call_.lanes ? work_.lanes.data() : nullptr;
-      call_.reader.weighted_sums([this](index_t k) { return row(k); }, members_, lanes, x,
-                                 work_.magnitudes.data());
+      call_.reader.weighted_sums(group_, members_, lanes, x, work_.magnitudes.data());
     } else {
       for (index_t k = 0; k < members_; ++k)
         x[k] = call_.reader(row(k), call_.work.used_rewards[as_size(c)]);
@@ -225,8 +217,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     stat_ = group_stat(Order{}, work_.values.data(), n);
-    if constexpr (!takes_lanes)
-      order_statistics(stat_, work_.values.data(), n);  // policies that take lanes do not read them
+    if constexpr (reads_order_v<Baseline> || reads_order_v<Scale>)
+      order_statistics(stat_, work_.values.data(), n);
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
@@ -277,7 +269,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       }
       known = true;
       if constexpr (!sums_first) {
-        if (call_.report) call_.work.report[as_size(group_ * call_.columns + c)] = factor;
+        if (call_.report) keep_for_report(call_.work, call_.columns, group_, c, factor, base_);
       }
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;

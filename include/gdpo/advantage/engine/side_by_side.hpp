@@ -1,9 +1,7 @@
 #pragma once
 // The fast path: small groups evaluated side by side in lanes.
-#include <gdpo/advantage/engine/lane_reader.hpp>
-#include <gdpo/advantage/report.hpp>
-#include <gdpo/advantage/shared/group_stats.hpp>
-#include <gdpo/group/borrowed.hpp>
+#include <algorithm>
+#include <gdpo/advantage/engine/lane_packs.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -35,277 +33,231 @@ struct GroupCall {
         columns(sums_first ? 1 : static_cast<index_t>(scratch.used_rewards.size())) {}
 };
 
-/// What the fast path did with a group.
-enum class FastPath : unsigned char {
-  Declined,  ///< It left the group to the general path.
-  AllEqual,  ///< Its row_sums are written; they are all equal, hence 0.
-  Done       ///< Its row_sums are written.
-};
-
-/// The fast path: several groups of equal size side by side in lanes, and the policies in lanes
-/// too. It serves estimators with combined values that sum to 0 in a group. It takes groups in
-/// which nothing is missing and no value is close to its rounding, and leaves the others to the
-/// general path of one_group.hpp. Both paths give the same bits.
+/// The fast path: several groups side by side in lanes, and the policies in lanes too. Groups of a
+/// unit of work are taken together with others of similar length. Members that are missing leave
+/// gaps in the lanes, which add nothing. It leaves to the general path of one_group.hpp the groups
+/// that have a rule of their own: of one member, of values that are not finite, or to be refused.
+/// Both paths give the same bits.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
-class SideBySide {
+class SideBySide : LanePacks<T, Groups, sums_first> {
+  using Base = LanePacks<T, Groups, sums_first>;
+  using Base::scratch_, Base::columns_, Base::lanes_, Base::groups_, Base::traits_, Base::reader_;
+  static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
+  /// A policy is asked for every member.
+  static constexpr bool per_member = !once_a_group_v<Baseline, Scale>;
+
+  /// Policies are called for one register of lanes after the other: of a pack with gaps, each then
+  /// has few different numbers of members.
+  static constexpr int N = math::native_width<double>;
+  using Lanes = math::Pack<N>;
+
  public:
-  using Order = typename Groups::Order;
+  using Base::reserve;
 
-  /// Packs are taken through the steps in turn, so that one computes while another waits for a
-  /// sum or a square root.
-  static constexpr int most_packs = 2, most_groups = most_packs * most_side_by_side;
+  SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch)
+      : Base(call.reader, call.batch, call.work, scratch, call.report, call.columns,
+             {zero_sum, compares_v<Baseline>, per_member,
+              call.singleton == Singleton::Zero || call.singleton == Singleton::Exclude}),
+        call_(call) {}
 
-  /// Takes groups with a number below `end`.
-  SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch,
-             index_t end)
-      : call_(call),
-        scratch_(aligned(scratch.lanes)),
-        longest_(static_cast<index_t>(scratch.column.size())),
-        end_(end),
-        lanes_(lanes_of(call.columns)),
-        possible_(!call.batch.valid && !call.work.used_rewards.empty()) {}
-
-  /// Number of doubles of scratch for groups of at most `members` members.
-  static std::size_t scratch_for(std::size_t members) {
-    return static_cast<std::size_t>(most_packs * member_scratch) * members + padding;
-  }
-
-  /// Tries groups g, g + 1, ... of the same size and returns how many, at least one. outcome[p]
-  /// says what was done with group g + p.
-  index_t combine(index_t g, FastPath* outcome) {
-    outcome[0] = FastPath::Declined;
-    if (!possible_ || call_.batch.groups.length(g) < 2) return 1;
-    if constexpr (sums_first) {
-      return combine_lanes<side_by_side<1>>(g, outcome);
-    } else {
-      return with_lanes(lanes_, [&](auto lanes) {
-        constexpr int L = decltype(lanes)::value;
-        return combine_lanes<L * side_by_side<L>>(g, outcome);
-      });
+  /// Combines the groups first .. last - 1, those that it declines by general(g), in order.
+  template <class General>
+  void combine(index_t first, index_t last, const General& general) {
+    index_t tiny = 0, *const list = scratch_.group_lists.data(),
+            *const declined = list + scratch_.group_lists.size() / 2;
+    const index_t n = this->list_groups(first, last, list, tiny);
+    std::copy_n(list + n, tiny, declined);
+    index_t left = tiny;
+    LanePack packs[Base::most_packs];
+    for (index_t i = 0; i < n;) {
+      int count = 0;
+      for (; count < Base::most_packs && i < n; ++count)
+        i += this->start(packs[count], list + i, n - i, count);
+      combine_packs(packs, count);
+      for (int s = 0; s < count; ++s) {
+        for (int p = 0; packs[s].declines && p < packs[s].groups; ++p) {
+          if (packs[s].declined[p]) declined[left++] = packs[s].number[p];
+        }
+      }
     }
+    if (!std::is_sorted(declined, declined + left)) std::sort(declined, declined + left);
+    for (index_t i = 0; i < left; ++i) general(declined[i]);
   }
 
  private:
-  /// Doubles for a member: values and scores, and with sums_first the magnitudes of the terms and
-  /// the rewards.
-  static constexpr index_t member_scratch =
-      (sums_first ? 2 : 1) * most_lanes + 2 * most_side_by_side;
-  /// Extra doubles, so that the memory can start at a cache line: full-width stores should not
-  /// cross one.
-  static constexpr std::size_t padding = 7;
-  static double* aligned(std::vector<double>& v) {
-    const auto misplaced =
-        reinterpret_cast<std::uintptr_t>(v.data()) / sizeof(double) % (padding + 1);
-    return v.data() + (misplaced == 0 ? 0 : padding + 1 - misplaced);
+  void combine_packs(LanePack* packs, int n) {
+    for (bool exact = exact_ || !zero_sum || per_member;; exact = true) {
+      for (index_t first = 0; first < columns_; first += lanes_) {
+        for (int s = 0; s < n; ++s) this->load(packs[s], first);
+        for (int s = 0; s < n; ++s) this->find_moments(packs[s], first);
+        for (int s = 0; s < n; ++s) apply_policies(packs[s], first);
+        for (int s = 0; s < n; ++s) this->add(packs[s], first, exact);
+        for (int s = 0; s < n; ++s) {
+          if (packs[s].unused > 0) score_unused(packs[s], first);
+        }
+      }
+      bool decided = true;
+      for (int s = 0; s < n; ++s) decided = this->decide(packs[s], exact) && decided;
+      exact_ = !decided;
+      if (decided || exact) break;
+    }
+    for (int s = 0; s < n; ++s) this->write(packs[s]);
   }
 
-  /// Groups g .. g + groups - 1 in one pack of W lanes: P groups of L columns. Lanes that are
-  /// left over repeat group g. L is known only at run time, so that all numbers of rewards share
-  /// this code.
-  template <int W>
-  struct Packed {
-    using Lanes = math::Pack<W>;
-
-    index_t g, members;
-    int groups;
-    // (K, P, L) values and (K, P) scores; with sums_first also (K, P) sums of |terms| and the
-    // rewards that are summed. K: members.
-    double *block, *scores, *magnitudes, *rewards;
-    double bound[most_side_by_side];    // (P) bound of add_scores
-    double largest[most_side_by_side];  // (P) largest |score|
-    typename GroupLanes<W>::Stat stat;
-    math::Mask<W> equal;
-    Split<Lanes> base;
-    Lanes factor;
-
-    void start(index_t first, int count, index_t size, double* scratch) {
-      g = first, groups = count, members = size;
-      block = scratch;
-      scores = block + members * most_lanes;
-      magnitudes = scores + members * most_side_by_side;
-      rewards = magnitudes + members * most_side_by_side;
-    }
-  };
-
-  /// Calls f(std::integral_constant<int, L>) for the number L of columns of a group that packs of
-  /// W lanes hold in this call.
-  template <int W, class F>
-  GDPO_HOST_INLINE void with_columns(const F& f) const {
-    with_lanes(lanes_, [&](auto lanes) {
-      constexpr int L = decltype(lanes)::value;
-      if constexpr (L * side_by_side<L> == W && (L == 1 || !sums_first)) f(lanes);
-    });
-  }
-
-  /// Tries the groups from g on that fit, together and then each by itself; returns how many.
-  template <int W>
-  index_t combine_lanes(index_t g, FastPath* outcome) {
-    const int most = most_packs * W / lanes_;
-    int groups = 1;
-    const index_t members = call_.batch.groups.length(g);
-    while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members)
-      ++groups;
-    if (combine_groups<W>(g, groups, outcome)) return groups;
-    for (int p = 0; p < groups; ++p) {
-      if (groups == 1 || !combine_groups<W>(g + p, 1, outcome + p)) outcome[p] = FastPath::Declined;
-    }
-    return groups;
-  }
-
-  /// Combines all of the groups and returns true, or returns false.
-  template <int W>
-  GDPO_NOINLINE bool combine_groups(index_t g, int groups, FastPath* outcome) {
-    const int P = W / lanes_, n = (groups + P - 1) / P;
-    Packed<W> packs[most_packs];
-    for (int s = 0; s < n; ++s) {
-      packs[s].start(g + s * P, (std::min)(P, groups - s * P), call_.batch.groups.length(g),
-                     scratch_ + s * longest_ * member_scratch);
-    }
-    for (index_t first = 0; first < call_.columns; first += lanes_) {
-      for (int s = 0; s < n; ++s) load(packs[s], first);
-      for (int s = 0; s < n; ++s) {
-        Packed<W>& pack = packs[s];
-        if (!lane_stat<Order, W>(Order{}, pack.block, pack.members, pack.stat, pack.equal))
-          return false;
-      }
-      for (int s = 0; s < n; ++s) {
-        if (!apply_policies(packs[s], first)) return false;
-      }
-      for (int s = 0; s < n; ++s) {
-        Packed<W>& pack = packs[s];
-        with_columns<W>([&](auto lanes) {
-          constexpr int L = decltype(lanes)::value;
-          add_scores<L, W / L>(pack.block, pack.members, pack.base, pack.factor, pack.stat.m2,
-                               first == 0, pack.scores, pack.largest, pack.bound);
-        });
-      }
-    }
-    for (int s = 0; s < n; ++s) {
-      if (!clear(packs[s], outcome + s * P)) return false;
-    }
-    for (int s = 0; s < n; ++s) write(packs[s]);
-    return true;
-  }
-
-  /// Loads a block of rewards of the members from `first` on, or their weighted sums as the only
-  /// column.
-  template <int W>
-  void load(Packed<W>& pack, index_t first) {
-    const auto row = [borrowed = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g,
-                      groups = pack.groups](int p, index_t k) {
-      return borrowed.row(g + (p < groups ? p : 0), k);
-    };
-    if constexpr (sums_first) {
-      call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
-      for (index_t i = 0; call_.reader.changes_sums() && i < pack.members * W; ++i) {
-        const index_t row_index = row(static_cast<int>(i % W), i / W);
-        pack.block[i] = call_.reader.changed_sum(row_index, pack.block[i], pack.magnitudes[i]);
-      }
+  /// Calls the policies for base and factor of every lane: of a pack without gaps for all lanes at
+  /// once.
+  GDPO_NOINLINE void apply_policies(LanePack& pack, index_t first) {
+    if constexpr (per_member) {
+      apply_by_register(pack, first);
+    } else if (pack.uneven) {
+      apply_by_register(pack, first);
     } else {
-      with_columns<W>([&](auto lanes) {
-        constexpr int L = decltype(lanes)::value;
-        call_.reader.template load_lanes<L, W / L>(row, pack.members, first, pack.block);
+      this->with_width([&](auto lanes) {
+        apply_to_groups<decltype(lanes)::value>(pack, first, 0, pack.members, nullptr);
       });
     }
-  }
-
-  /// Calls the policies for base and factor of every lane. False: sums are too close to their
-  /// rounding.
-  template <int W>
-  bool apply_policies(Packed<W>& pack, index_t first) {
-    using Lanes = math::Pack<W>;
-    if constexpr (sums_first) {
-      if (!sums_clearly_differ(pack)) return false;
-    }
-    const GroupLanes<W> args{pack.stat, no_batch_};
-    pack.base = split<Lanes>(call_.baseline(args));
-    pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
     if constexpr (!sums_first) {
-      pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
-      if (call_.report) keep_factors(pack, first);
+      if (call_.report) this->keep_factors(pack, first);
     }
-    return true;
+  }
+  GDPO_NOINLINE void apply_by_register(LanePack& pack, index_t first) {
+    const int width = this->width();
+    const double fewest = compares_v<Baseline> ? 2 : 1;
+    const Lanes zero = Lanes::all(0.0);
+    for (int i = 0; i < width; i += N) {
+      if (!pack.uneven) {
+        apply_policies(pack, first, i, pack.members, nullptr);
+        continue;
+      }
+      for (double* const x : {pack.base, pack.base_low, pack.factor}) zero.store(x + i);
+      // One call for each number of members, from the largest on.
+      Lanes left = -Lanes::load(pack.count + i);
+      for (double least = tree_min(left); - least >= fewest; least = tree_min(left)) {
+        const auto same = left == Lanes::all(least);
+        apply_policies(pack, first, i, static_cast<index_t>(-least), &same);
+        left = select(same, zero, left);
+      }
+    }
   }
 
-  /// Writes the factors of the pack to the report's scratch.
-  template <int W>
-  void keep_factors(const Packed<W>& pack, index_t first) const {
-    double factors[W];
-    pack.factor.store(factors);
-    write_factors(factors, pack.g, pack.groups, first);
-  }
-  GDPO_COLD void write_factors(const double* factors, index_t g, int groups, index_t first) const {
-    for (int p = 0; p < groups; ++p) {
-      for (index_t j = 0; j < lanes_ && first + j < call_.columns; ++j)
-        call_.work.report[static_cast<std::size_t>((g + p) * call_.columns + first + j)] =
-            factors[p * lanes_ + j];
+  /// The same for the lanes i .. i + N - 1, as far as they have n members: those of the mask. Null:
+  /// all of them.
+  void apply_policies(LanePack& pack, index_t first, int i, index_t n, const math::Mask<N>* same) {
+    if constexpr (per_member) {
+      apply_to_members<N>(pack, first, i, n, same);
+    } else {
+      apply_to_groups<N>(pack, first, i, n, same);
     }
   }
-
-  /// Whether in every group the sums are exactly equal, or differ by more than the rounding t of
-  /// their terms. max - min <= t implies m2 <= n t^2, so a larger m2 proves a difference; twice
-  /// that bound leaves room for the rounding of m2.
-  template <int P>
-  bool sums_clearly_differ(const Packed<P>& pack) const {
-    double squares[P], magnitudes[P];
-    select(pack.equal, math::Pack<P>::all(math::infinity), pack.stat.m2).store(squares);
-    auto most = math::Pack<P>::all(0.0);
-    for (index_t k = 0; k < pack.members; ++k) {
-      most = (math::max)(most, math::Pack<P>::load(pack.magnitudes + k * P));
+  template <int M>
+  void apply_to_groups(LanePack& pack, index_t first, int i, index_t n, const math::Mask<M>* same) {
+    using All = math::Pack<M>;
+    const typename GroupLanes<M>::Stat stat{n, All::load(pack.mean + i),
+                                            All::load(pack.mean_low + i), All::load(pack.m2 + i)};
+    const All zero = All::all(0.0);
+    Split<All> base = split<All>(call_.baseline(of_baseline<M>(stat, first, i)));
+    All factor = math::constant<All>(call_.scale(of_scale<M>(stat, first, i)));
+    if constexpr (from_group_v<Baseline>)
+      factor = select(All::load(pack.equal + i) > zero, zero, factor);
+    if constexpr (!sums_first)
+      factor = mul(reader_.template lane_weights<M>(first, groups_, i), factor);
+    if (same) {
+      base.high = select(*same, base.high, All::load(pack.base + i));
+      base.low = select(*same, base.low, All::load(pack.base_low + i));
+      factor = select(*same, factor, All::load(pack.factor + i));
     }
-    most.store(magnitudes);
-    bool clear = true;
-    for (int p = 0; p < P; ++p) {
-      const double tolerance = rounding_of_sum(call_.reader.terms(), magnitudes[p]);
-      clear = clear && squares[p] > 2 * static_cast<double>(pack.members) * tolerance * tolerance;
-    }
-    return clear;
+    base.high.store(pack.base + i);
+    base.low.store(pack.base_low + i);
+    factor.store(pack.factor + i);
   }
 
-  /// Sets `outcome` for each group of the pack. Its combined values must be all 0, or one of them
-  /// clearly above the rounding of its terms (see add_scores for the bound); since they sum to 0,
-  /// they then differ. Any other group is left to the general path, which overwrites what is
-  /// written for it here. Only that group is: with two members it may be every other one. False:
-  /// some value is not finite.
-  template <int W>
-  bool clear(const Packed<W>& pack, FastPath* outcome) const {
-    const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0),
-                 columns = static_cast<double>(call_.columns);
-    for (int p = 0; p < pack.groups; ++p) {
-      const double largest = pack.largest[p], bound = pack.bound[p];
-      if (math::not_finite(bound)) return false;
-      const bool clear_of_rounding = largest * largest > tolerance * tolerance * columns * bound;
-      outcome[p] = largest == 0        ? FastPath::AllEqual
-                   : clear_of_rounding ? FastPath::Done
-                                       : FastPath::Declined;
+  /// The same where a policy is asked for every member: it makes terms of the values in the block,
+  /// which are then added with the factor 1.
+  template <int M>
+  void apply_to_members(LanePack& pack, index_t first, int i, index_t n,
+                        const math::Mask<M>* same) {
+    using Member = MemberLanes<M>;
+    const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
+    typename Member::Stat stat;
+    stat.n = n, stat.mean = Lanes::load(pack.mean + i);
+    stat.mean_low = Lanes::load(pack.mean_low + i), stat.m2 = Lanes::load(pack.m2 + i);
+    stat.min = Lanes::load(pack.min + i), stat.max = Lanes::load(pack.max + i);
+    stat.second_min = Lanes::load(pack.second_min + i);
+    stat.second_max = Lanes::load(pack.second_max + i);
+    stat.rounding = Lanes::load(pack.rounding + i);
+    stat.degenerate = Lanes::load(pack.equal + i) > zero;
+    Split<Lanes> base{zero, zero};
+    Lanes scale = zero, weight = one;
+    if constexpr (per_group_v<Baseline>)
+      base = split<Lanes>(call_.baseline(of_baseline<M>(stat, first, i)));
+    if constexpr (per_group_v<Scale>)
+      scale = math::constant<Lanes>(call_.scale(of_scale<M>(stat, first, i)));
+    if constexpr (!sums_first) weight = reader_.template lane_weights<N>(first, groups_, i);
+    const index_t stride = this->width();
+    const double *base_numbers = of_baseline<M>(stat, first, i).of_batch,
+                 *scale_numbers = of_scale<M>(stat, first, i).of_batch;
+    double* x = pack.block + i;
+    for (index_t k = 0; k < pack.members; ++k, x += stride) {
+      const Lanes value = Lanes::load(x);
+      Member member{stat, no_batch_, value, zero, base_numbers, stride};
+      if constexpr (!per_group_v<Baseline>) base = split<Lanes>(call_.baseline(member));
+      member.centered = center(value, base);
+      member.of_batch = scale_numbers;
+      if constexpr (!per_group_v<Scale>) scale = math::constant<Lanes>(call_.scale(member));
+      Lanes factor = scale;
+      if constexpr (from_group_v<Baseline>) factor = select(stat.degenerate, zero, factor);
+      factor = mul(weight, factor);
+      const auto nothing = math::either(is_nan(value), is_zero(factor));
+      const Lanes term = select(nothing, zero, mul(member.centered, factor));
+      (same ? select(*same, term, value) : term).store(x);
     }
-    return true;
+    (same ? select(*same, one, Lanes::load(pack.factor + i)) : one).store(pack.factor + i);
+    zero.store(pack.base + i), zero.store(pack.base_low + i);
   }
 
-  /// Writes the scores to row_sums.
-  template <int W>
-  void write(const Packed<W>& pack) {
-    const BorrowedGroups<Groups> borrowed{call_.batch.groups};
-    const int P = W / lanes_;
-    double* row_sums = call_.work.row_sums.data();
-    index_t first[most_side_by_side];
-    bool runs = true;  // the rows of each group are consecutive
-    for (int p = 0; p < pack.groups; ++p) {
-      first[p] = borrowed.row(pack.g + p, 0);
-      for (index_t k = 1; k < pack.members; ++k)
-        runs = runs && borrowed.row(pack.g + p, k) == first[p] + k;
+  /// What the policies see in the lanes i .. i + M - 1 of the block that begins with column
+  /// `first`.
+  template <int M>
+  GroupLanes<M> of_baseline(const typename GroupLanes<M>::Stat& stat, index_t first, int i) const {
+    return args_of<M, Baseline>(stat, call_.work.columns.of_baseline, first, i);
+  }
+  template <int M>
+  GroupLanes<M> of_scale(const typename GroupLanes<M>::Stat& stat, index_t first, int i) const {
+    return args_of<M, Scale>(stat, call_.work.columns.of_scale, first, i);
+  }
+  /// numbers: what the policy takes from the batch, spread over lanes.
+  template <int M, class P>
+  GroupLanes<M> args_of(const typename GroupLanes<M>::Stat& stat,
+                        const std::vector<double>& numbers, index_t first, int i) const {
+    GroupLanes<M> args{stat, no_batch_};
+    if constexpr (has_of_batch_v<P>) {
+      if (!numbers.empty()) {
+        args.of_batch = numbers.data() + first * groups_ * numbers_in_v<P> + i;
+        args.of_batch_stride = this->width();
+      }
     }
-    if (runs) {
-      with_columns<W>([&](auto lanes) {
-        write_runs<W / decltype(lanes)::value>(pack.scores, pack.members, pack.groups, first,
-                                               row_sums);
-      });
-      return;
-    }
-    for (int p = 0; p < pack.groups; ++p) {
-      for (index_t k = 0; k < pack.members; ++k)
-        row_sums[borrowed.row(pack.g + p, k)] = pack.scores[k * P + p];
-    }
+    return args;
+  }
+
+  /// Adds to the scores of the rows that are not used.
+  GDPO_COLD void score_unused(LanePack& pack, index_t first) {
+    this->add_unused(pack, first, [&](int i, double x) {
+      if constexpr (per_member) {
+        const GroupStat stat = this->stat_of(pack, i);
+        const Rule rule = rule_of<Baseline>(stat, call_.singleton);
+        MemberArgs args{{stat, call_.work.batch_stats[as_size(first + i % lanes_)]}};
+        args.value = x;
+        const double weight =
+            sums_first ? 1.0 : call_.work.reward_weights[as_size(first + i % lanes_)];
+        const Split<double> base = base_of(call_.baseline, rule, args, nullptr);
+        const double above = center(x, base);
+        const double factor = factor_of(call_.scale, rule, args, above, nullptr);
+        return term_of(above, math::mul(weight, factor), reader_.replaces_nan());
+      } else {
+        const Split<double> base{pack.base[i], pack.base_low[i]};
+        return term_of(center(x, base), pack.factor[i], reader_.replaces_nan());
+      }
+    });
   }
 
   /// What a baseline returns, as a Split.
@@ -319,10 +271,7 @@ class SideBySide {
   }
 
   const GroupCall<T, Groups, Baseline, Scale, sums_first>& call_;
-  double* scratch_;
-  index_t longest_, end_;
-  int lanes_;      ///< L, the columns of a group in a pack.
-  bool possible_;  ///< The batch has no column `valid`, and some reward has a weight.
+  bool exact_ = false;  ///< The last packs needed exact scores.
   BatchStat no_batch_{};
 };
 

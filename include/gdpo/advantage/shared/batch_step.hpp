@@ -2,6 +2,7 @@
 // The second stage of an estimator: from combined values to advantages.
 #include <algorithm>
 #include <array>
+#include <gdpo/advantage/shared/group_stats.hpp>
 #include <gdpo/advantage/shared/group_units.hpp>
 #include <gdpo/advantage/workspace.hpp>
 #include <gdpo/core/exec.hpp>
@@ -96,11 +97,14 @@ Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, RenormO
   const double* weights = token_weighted || !combined.every_row ? work.row_weights.data() : nullptr;
   if (weights) {
     blocks.for_each([&](index_t begin, index_t end) {
-      for (index_t i = begin; i < end; ++i) {
-        work.row_weights[as_size(i)] = work.state(i) != RowState::Counted ? 0.0
-                                       : token_weighted                   ? batch.tokens(i)
-                                                                          : 1.0;
+      double* const weight = work.row_weights.data();
+      if (token_weighted) {
+        batch.tokens.copy_rows(begin, end - begin, weight + begin);
+      } else {
+        std::fill(weight + begin, weight + end, 1.0);
       }
+      for (index_t i = begin; !combined.every_row && i < end; ++i)
+        weight[i] = work.state(i) == RowState::Counted ? weight[i] : 0.0;
     });
   }
   return blocks.moments(Order{}, work.partial_sums, [&](const auto& order) {
@@ -143,6 +147,71 @@ RenormArgs group_args(const RewardBatch<T, Groups>& batch, index_t g, bool cente
   return {group_stat(typename Groups::Order{}, values, n), centered};
 }
 
+/// The moments of P groups from g on, of `members` members each, whose rows all count and sum to 0:
+/// weight, mean and m2, by the steps of group_stat. scratch: (members, P). False: a value is not
+/// finite.
+template <int P, class Groups>
+bool moments_side_by_side(const Groups& groups, index_t g, index_t members, const double* sums,
+                          double* scratch, Moments* moments) {
+  for (int p = 0; p < P; ++p) {
+    for (index_t k = 0; k < members; ++k) scratch[k * P + p] = sums[groups.row(g + p, k)];
+  }
+  typename GroupLanes<P>::Stat stat;
+  math::Mask<P> equal;
+  if (!lane_stat<typename Groups::Order, P>({}, scratch, members, stat, equal)) return false;
+  double mean[P], low[P], m2[P];
+  stat.mean.store(mean), stat.mean_low.store(low), stat.m2.store(m2);
+  for (int p = 0; p < P; ++p) {
+    moments[p].n = members;
+    moments[p].weight = static_cast<double>(members);
+    moments[p].mean = mean[p], moments[p].mean_low = low[p], moments[p].m2 = m2[p];
+  }
+  return true;
+}
+
+/// Writes the advantages of group g, all by one affine map of the combined values.
+template <class T, class Groups, class R>
+void write_group(const RewardBatch<T, Groups>& batch, index_t g, const EstimatorScratch& work,
+                 const Affine& affine, bool lanes, View<R, 1> out) {
+  const index_t members = batch.groups.length(g);
+  index_t k = 0;
+  if (lanes && std::is_same_v<typename Groups::Order, InRowOrder> && members >= 8) {
+    const index_t first = batch.groups.row(g, 0);
+    bool run = true;
+    for (index_t j = 1; j < members; ++j) run = run && batch.groups.row(g, j) == first + j;
+    if (run) k = write_blocks(work.row_sums.data() + first, members, affine, out.data + first);
+  }
+  for (; k < members; ++k) write_row(work, affine, batch.groups.row(g, k), out);
+}
+
+/// Renormalizes each of the groups first .. last - 1 by itself. work_of: the memory of a worker.
+/// side_by_side: groups of equal size may go together in lanes.
+template <class T, class Groups, class Renorm, class R>
+void renormalize_groups(const RewardBatch<T, Groups>& batch, index_t first, index_t last,
+                        const Renorm& renorm, bool centered, const EstimatorScratch& work,
+                        GroupScratch& worker, bool side_by_side, View<R, 1> out) {
+  constexpr int P = most_side_by_side;
+  const bool lanes = side_by_side && work.combined.every_row && out.stride[0] == 1;
+  Moments moments[P];
+  for (index_t g = first; g < last;) {
+    const index_t members = batch.groups.length(g);
+    index_t n = 1;
+    while (lanes && centered && n < P && g + n < last && batch.groups.length(g + n) == members) ++n;
+    if (n == P && members > 0 && worker.lanes.size() >= as_size(members * P) &&
+        moments_side_by_side<P>(batch.groups, g, members, work.row_sums.data(), worker.lanes.data(),
+                                moments)) {
+      for (int p = 0; p < P; ++p)
+        write_group(batch, g + p, work, renorm(RenormArgs{moments[p], true}), lanes, out);
+      g += P;
+      continue;
+    }
+    for (; n > 0; --n, ++g) {
+      const RenormArgs args = group_args(batch, g, centered, work, worker.values.data());
+      write_group(batch, g, work, renorm(args), lanes, out);
+    }
+  }
+}
+
 /// The second normalization: from the combined values in the scratch to the advantages in `out`.
 /// units, workers: how the groups were handed out before. `moments(blocks)` gives the moments of
 /// the batch to a renormalization over it. centered: the values of each group sum to 0.
@@ -158,12 +227,8 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
     });
   } else if (renorm.over == RenormOver::Group) {
     for_each_unit(exec, workers, units.count(), [&](index_t worker, index_t unit) {
-      double* values = work.workers[as_size(worker)].values.data();
-      for (index_t g = units.begin(unit); g < units.end(unit); ++g) {
-        const Affine affine = renorm(group_args(batch, g, centered, work, values));
-        for (index_t k = 0; k < batch.groups.length(g); ++k)
-          write_row(work, affine, batch.groups.row(g, k), out);
-      }
+      renormalize_groups(batch, units.begin(unit), units.end(unit), renorm, centered, work,
+                         work.workers[as_size(worker)], !std::is_same_v<Exec, Seq>, out);
     });
   } else {
     write_batch(blocks, work, renorm(RenormArgs{moments(blocks), rescales(renorm.over, centered)}),

@@ -4,6 +4,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/advantage/reward_batch.hpp>
 #include <gdpo/advantage/shared/reward_rules.hpp>
+#include <gdpo/lanes/pack.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -86,17 +87,36 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   check_column_sizes(function, batch);
 }
 
+/// The first row whose number is not a count: negative, infinite or NaN. `rows` if there is none.
+GDPO_NOINLINE inline index_t first_without_count(const Column& column, index_t rows) {
+  using Lanes = math::Pack<8>;
+  constexpr index_t block = 512;
+  double counts[block];
+  for (index_t begin = 0; begin < rows; begin += block) {
+    const index_t n = rows - begin < block ? rows - begin : block;
+    column.copy_rows(begin, n, counts);
+    for (index_t i = n; i % 8 != 0; ++i) counts[i] = 0;
+    for (index_t i = 0; i < n; i += 8) {
+      const Lanes count = Lanes::load(counts + i);
+      if (!any(either(not_finite(count), count < Lanes::all(0.0)))) continue;
+      for (index_t row = begin + i;; ++row) {
+        if (!(column(row) >= 0) || math::not_finite(column(row))) return row;
+      }
+    }
+  }
+  return rows;
+}
+
 /// Checks the numbers of the columns that hold counts. Only the host does: it must read them.
 template <class T, class Groups>
 void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
+  const index_t rows = batch.rewards.extent[0];
   for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
     const Column& column = batch.*entry.of_batch;
-    for (index_t i = 0; entry.counts && column && i < batch.rewards.extent[0]; ++i) {
-      const double count = column(i);
-      if (!(count >= 0) || math::not_finite(count)) {
-        contract::fail(function, contract::Text(entry.name) + "(" + contract::text(i) + ")",
-                       contract::text(count), "a count of at least 0");
-      }
+    if (!entry.counts || !column) continue;
+    if (const index_t i = first_without_count(column, rows); i < rows) {
+      contract::fail(function, contract::Text(entry.name) + "(" + contract::text(i) + ")",
+                     contract::text(column(i)), "a count of at least 0");
     }
   }
 }

@@ -10,9 +10,9 @@ namespace detail {
 /// correction, and m2 = square - n correction^2 = square - rest correction. Both are exact where
 /// all values are equal: mean = center, m2 = 0. V: double, or lanes of several columns.
 /// reciprocal: 1 / n.
-template <class V, class Stat, class Mask>
-GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center, double reciprocal,
-                                const Mask& equal, Stat& m) {
+template <class V, class Reciprocal, class Stat, class Mask>
+GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center,
+                                const Reciprocal& reciprocal, const Mask& equal, Stat& m) {
   using math::mul, math::opaque, math::select;
   const V zero = math::constant<V>(0.0),
           correction = select(equal, zero, mul(rest, math::constant<V>(reciprocal)));
@@ -119,6 +119,52 @@ GDPO_NOINLINE bool lane_stat(Order, const double* x, index_t rows, typename Grou
   m.n = rows;
   finish_moments(rest.value(), square.value(), center, reciprocal, equal, m);
   return true;
+}
+
+/// The same of the values that are not NaN, `count` of them in each lane. In the first `known` rows
+/// none is. A lane whose values are not all finite gets a mean or m2 that is not, one without any a
+/// mean of NaN. Adding 0 for a value that is not there changes no bit of a sum that began with 0.
+template <class Order, int L>
+GDPO_NOINLINE void lane_stat_of_known(Order, const double* x, index_t rows, index_t known,
+                                      typename GroupLanes<L>::Stat& m, math::Pack<L>& count,
+                                      math::Mask<L>& equal) {
+  using Lanes = math::Pack<L>;
+  using Sum = typename Order::template Sum<Lanes>;
+  const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
+  Lanes first = Lanes::load(x);
+  for (index_t k = 1; k < rows && any(is_nan(first)); ++k)
+    first = select(is_nan(first), Lanes::load(x + k * L), first);
+  Lanes differences = zero, members = Lanes::all(static_cast<double>(known));
+  Sum sum{};
+  for (index_t k = 0; k < known; ++k) {
+    const Lanes value = Lanes::load(x + k * L);
+    differences = collect_differences(differences, value, first);
+    sum.add(value);
+  }
+  for (index_t k = known; k < rows; ++k) {
+    const Lanes value = Lanes::load(x + k * L);
+    const auto missing = is_nan(value);
+    differences = collect_differences(differences, select(missing, first, value), first);
+    members = members + select(missing, zero, one);
+    sum.add(select(missing, zero, value));
+  }
+  count = members;
+  equal = has_no_bit(differences);
+  const Lanes reciprocal = one / members,
+              center = select(equal, first, mul(sum.value(), reciprocal));
+  Sum rest{}, square{};
+  for (index_t k = 0; k < known; ++k) {
+    const Lanes d = Lanes::load(x + k * L) - center;
+    rest.add(d);
+    square.add(mul(d, d));
+  }
+  for (index_t k = known; k < rows; ++k) {
+    const Lanes value = Lanes::load(x + k * L), d = select(is_nan(value), zero, value - center);
+    rest.add(d);
+    square.add(mul(d, d));
+  }
+  m.n = rows;
+  finish_moments(rest.value(), square.value(), center, reciprocal, equal, m);
 }
 
 /// The largest max - min that rounding alone can give to equal sums of `terms` products.

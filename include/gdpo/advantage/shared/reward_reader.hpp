@@ -38,7 +38,7 @@ class RewardReader {
       work.reward_weights.push_back(weight);
     }
     stored_.plain = rules_.plain();
-    stored_.dense = stored_.plain && batch.rewards.stride[1] == 1 &&
+    stored_.dense = batch.rewards.stride[1] == 1 &&
                     static_cast<index_t>(work.used_rewards.size()) == batch.rewards.extent[1];
     stored_.packed = batch.rewards.stride[0] == batch.rewards.extent[1];
   }
@@ -47,12 +47,20 @@ class RewardReader {
   bool excludes(index_t row) const { return rules_.excludes(row); }
   bool excludes_unused() const { return rules_.excludes_unused(); }
   bool replaces_nan() const { return rules_.replaces_nan(); }
+  bool rejects() const {
+    return rejects_infinite() || rules_.missing.entry == MissingEntry::Reject;
+  }
+  bool rejects_infinite() const { return rules_.missing.infinite == InfiniteEntry::Reject; }
   index_t terms() const { return rules_.terms(); }
 
   /// Reward c of a row after gates; NaN where it is missing.
   double gated(index_t row, index_t c) const {
     return rules_.gated(load(batch_.rewards(row, c)), row, c);
   }
+  /// gated() is the reward as it is stored.
+  bool gives_stored() const { return rules_.gates.empty(); }
+  /// after_gate() changes finite rewards, or NaN.
+  bool adjusts() const { return rules_.adjusts(); }
   /// A gated reward; NaN where it counts as missing.
   double known(double value) const { return detail::known(rules_.missing, value); }
   /// A gated reward of a row after missing rewards and penalty. It refuses no reward, so a report
@@ -99,7 +107,7 @@ class RewardReader {
   RewardRules<T, Column, UsedRewards, sums_first> rules_;
   struct {
     bool plain = false;   // no setting changes a stored reward
-    bool dense = false;   // plain, and all rewards are read, which are next to each other in a row
+    bool dense = false;   // all rewards are read, which are next to each other in a row
     bool packed = false;  // the rows are next to each other
   } stored_;
 };

@@ -69,6 +69,10 @@ struct RewardRules {
   GDPO_INLINE bool excludes_unused() const { return missing.unused == UnusedRow::Exclude; }
   /// What is NaN because of an infinite reward counts as 0.
   GDPO_INLINE bool replaces_nan() const { return missing.infinite == InfiniteEntry::NanToNum; }
+  /// adjusted() changes finite rewards, or NaN.
+  GDPO_INLINE bool adjusts() const {
+    return (!sums_first && (clips || penalty.coef != 0)) || missing.entry == MissingEntry::Zero;
+  }
   /// No setting changes a stored reward.
   GDPO_INLINE bool plain() const {
     return gates.empty() && (sums_first || (penalty.coef == 0 && !clips)) &&

@@ -77,7 +77,7 @@ struct DeviceCall {
   static constexpr bool once_a_group = gdpo::detail::once_a_group_v<Baseline, Scale>;
   static constexpr bool zero_sum = gdpo::detail::values_sum_to_zero_v<Baseline, Scale>;
   static constexpr bool in_lanes =
-      gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
+      once_a_group && gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
   static constexpr bool consecutive = DeviceGroups<Groups>::consecutive;
   static constexpr bool base_needs_scratch = gdpo::detail::per_group_values_v<Baseline>;
   static constexpr bool scale_needs_scratch = gdpo::detail::per_group_values_v<Scale>;
@@ -872,7 +872,7 @@ GDPO_DEVICE GroupSpreads spreads_of_groups(Block& block, const double* squares,
       sum_of_groups<Order>(block, groups, shared, [&](index_t g) { return squares[g]; });
   if (!gdpo::detail::has_shares(spreads.squares)) return spreads;
   spreads.shares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) {
-    return gdpo::detail::share_of(squares[g], sizes[g], spreads.squares);
+    return gdpo::detail::share_of(squares[g], static_cast<double>(sizes[g]), spreads.squares);
   });
   return spreads;
 }
