@@ -8,7 +8,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Option
 
 import torch
 
-from ._library import check_tensors, names, ops, our_errors
+from ._library import check_tensors, names, ops, our_errors, raise_ours
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -156,12 +156,21 @@ def flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
     return [float(number) for entry in entries for number in entry] if entries else None
 
 
+def _call(values: torch.Tensor, estimator: str, arguments: tuple
+          ) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The operator. It has no `with our_errors()`, which takes longer than a small batch."""
+    try:
+        return ops.advantages(values, estimator, *arguments)
+    except (RuntimeError, ValueError) as error:
+        raise_ours(error)
+        raise
+
+
 def _on_cpu(estimator: str, values: torch.Tensor, arguments: tuple
             ) -> Tuple[torch.Tensor, torch.Tensor]:
     """The operator on the CPU: the kernels for devices have no constraints and no report."""
-    with our_errors():
-        return ops.advantages(values.cpu(), estimator, *(
-            a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments))
+    return _call(values.cpu(), estimator, tuple(
+        a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
 def _report_on_cpu(estimator: str, values: torch.Tensor, arguments: tuple) -> torch.Tensor:
@@ -228,17 +237,17 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
     arguments = (*groups, weights_of("gdpo::advantages", weights), flat(gates), flat(limits),
-                 *columns, take)
+                 *columns, take, report)
 
-    if values.device.type == "cpu" or limits or of_rollouts:
+    if values.is_cpu:
+        result, numbers = _call(values, text, arguments)
+    elif limits or of_rollouts:
         result, numbers = _on_cpu(text, values, arguments)
         result = result.to(values.device)
     else:
-        with our_errors():
-            result, _ = ops.advantages(values, text, *arguments)
-        # Of what the rewards are now, whatever becomes of them before the report is read.
-        numbers = functools.partial(_report_on_cpu, text, values.clone() if report else values,
-                                    arguments)
+        result, _ = _call(values, text, arguments)
+        if report:  # of what the rewards are now, whatever becomes of them before it is read
+            numbers = functools.partial(_report_on_cpu, text, values.clone(), arguments)
     result = _like(rewards, result)
     if not report:
         return result

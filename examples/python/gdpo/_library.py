@@ -163,7 +163,7 @@ def token_baselines() -> List[str]:
 
 
 def instruction_set() -> str:
-    """The instructions that losses run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
+    """The instructions that operators run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
     return ops.instruction_set()
 
 
@@ -224,17 +224,22 @@ def _(loss, counts, logits, *arguments, **named):
 
 @torch.library.register_fake("gdpo::prepare")
 def _(passes, degenerate=None, groups=None, *arrays, **named):
+    from ._prepare import reaches  # which imports this module
     given = dict(zip(ARRAYS, arrays), **named)
     tokens = next(given[name] for name in TOKEN_ARRAYS if given.get(name) is not None)
     of_type = [given[name] for name in ("logp", "old_logp") if given.get(name) is not None] or [
         given[name] for name in ("rollout_logp", "teacher_logp") if given.get(name) is not None]
     double = any(array.dtype == torch.float64 for array in of_type)
     dtype = torch.float64 if double else torch.float32
+
+    def optional(name, word):
+        there = given.get(name) is not None or reaches(word, tuple(passes))
+        return tokens.new_empty(tokens.shape if there else (0,), dtype=dtype)
+
     return (tokens.new_empty(tokens.shape, dtype=torch.uint8),
             tokens.new_empty(tokens.shape, dtype=dtype),
             tokens.new_empty(tokens.shape, dtype=dtype),
-            tokens.new_empty(tokens.shape, dtype=dtype),
-            tokens.new_empty(tokens.shape, dtype=dtype),
+            optional("entropy_weights", "entropy"), optional("level_log_weights", "level"),
             tokens.new_empty((), dtype=torch.float64))
 
 
@@ -261,7 +266,7 @@ def _(*arrays, **named):
     return array.new_empty((rows,), dtype=torch.float64)
 
 
-def _fake_advantages(rewards) -> Tuple[torch.Tensor, torch.Tensor]:
+def _fake_advantages(rewards, report: bool) -> Tuple[torch.Tensor, torch.Tensor]:
     narrow = rewards.dtype in (torch.float32, torch.bfloat16, torch.float16)
     dtype = torch.float32 if narrow else torch.float64
     reward_count = rewards.shape[1] if rewards.dim() == 2 else 1
@@ -270,12 +275,15 @@ def _fake_advantages(rewards) -> Tuple[torch.Tensor, torch.Tensor]:
     pair = len(names("report", 2)) - fixed - 2 * each
     numbers = fixed + reward_count * each + reward_count * (reward_count - 1) // 2 * pair
     return (rewards.new_empty((rewards.shape[0],), dtype=dtype),
-            rewards.new_empty((numbers,), dtype=torch.float64))
+            rewards.new_empty((numbers if report else 0,), dtype=torch.float64))
+
+
+_REPORT = 14  # where `report` stands among the arguments of advantages behind the rewards
 
 
 @torch.library.register_fake("gdpo::advantages")
-def _(rewards, *arguments, **named):
-    return _fake_advantages(rewards)
+def _(rewards, *arguments, report=True, **named):
+    return _fake_advantages(rewards, arguments[_REPORT] if len(arguments) > _REPORT else report)
 
 
 def _fake_of_tokens(*arrays, otherwise: bool = False) -> torch.Tensor:
@@ -298,16 +306,16 @@ def _(estimator, rewards=None, row_rewards=None, values=None, logp=None, ref_log
 def _(rewards, estimator, group_size=0, group_ids=None, group_offsets=None, weights=None,
       gates=None, tokens=None, valid=None, baseline=None, row_weights=None, penalty=None,
       token_rewards=None, values=None, logp=None, ref_logp=None, mask=None, offsets=None,
-      bootstrap=None):
-    of_rows, report = _fake_advantages(rewards)
+      bootstrap=None, report=True):
+    of_rows, numbers = _fake_advantages(rewards, report)
     out = _fake_of_tokens(token_rewards, values, logp, ref_logp, mask,
                           otherwise=of_rows.dtype == torch.float64)
-    return out, torch.empty_like(out), report
+    return out, torch.empty_like(out), numbers
 
 
 @torch.library.register_fake("gdpo::step_advantages")
 def _(rewards, *arguments, **named):
-    return _fake_advantages(rewards)[0]
+    return _fake_advantages(rewards, False)[0]
 
 
 @torch.library.register_fake("gdpo::optimal_token_baseline")

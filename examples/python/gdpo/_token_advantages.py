@@ -162,7 +162,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     with torch.no_grad(), our_errors(_in_python(function, batch_rewards="token_rewards")):
         *both, numbers = ops.outcome_advantages(
             rows.cpu(), text, *on_cpu(groups), weights_of(function, weights), flat(gates),
-            *on_cpu(columns), **arrays)
+            *on_cpu(columns), **arrays, report=report)
     of_tokens = [out.to(device) for out in both]
     if not report:
         return AdvantagesAndReturns(*of_tokens)

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <gdpo/with/torch_stable.hpp>
 
-#include "losses.hpp"
+#include "operators.hpp"
 
 namespace {
 
@@ -13,23 +13,34 @@ bool wanted(const char* name) {
   return !highest || std::strcmp(name, highest) <= 0;
 }
 
-// The instruction set that this processor runs; torch.ops.gdpo.instruction_set() gives its name.
+// The instruction set that this processor runs, and the lists of operators that are compiled for
+// it; torch.ops.gdpo.instruction_set() gives its name.
 struct Choice {
   const char* name;
-  const Losses& losses;
+  const Operator* lists[3];
 };
+#define GDPO_CHOICE(set)                                \
+  Choice {                                              \
+#set, { set::losses, set::advantages, set::tokens } \
+  }
 Choice choose() {
-#ifdef GDPO_HAS_V3
+#ifdef __x86_64__
   __builtin_cpu_init();
-  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                  __builtin_cpu_supports("avx512vl");
-  if (v4 && wanted("v4")) return {"v4", losses_v4};
-  if (v3 && wanted("v3")) return {"v3", losses_v3};
+  [[maybe_unused]] const bool v3 = __builtin_cpu_supports("avx2") &&
+                                   __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                                   __builtin_cpu_supports("bmi2");
+  [[maybe_unused]] const bool v4 =
+      v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl");
 #endif
-  return {"baseline", losses_baseline};
+#ifdef GDPO_HAS_V4
+  if (v4 && wanted("v4")) return GDPO_CHOICE(v4);
+#endif
+#ifdef GDPO_HAS_V3
+  if (v3 && wanted("v3")) return GDPO_CHOICE(v3);
+#endif
+  return GDPO_CHOICE(baseline);
 }
 
 std::string instruction_set() { return choose().name; }
@@ -83,31 +94,18 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   using namespace gdpo::torch_stable;
-  const Losses& losses = choose().losses;
-  library.impl("policy_loss", losses.policy_loss);
-  library.impl("policy_loss_forward", losses.policy_loss);
-  library.impl("policy_loss_from_logits", losses.policy_loss_from_logits);
-  library.impl("policy_loss_from_logits_", losses.policy_loss_from_logits_in_place);
-  library.impl("contrastive_loss", losses.contrastive_loss);
-  library.impl("token_logprobs", losses.token_logprobs);
-  library.impl("token_logprobs_backward", losses.token_logprobs_backward);
-  library.impl("scaled", TORCH_BOX(&scaled));
-  library.impl("scale_", TORCH_BOX(&scale_in_place));
-  library.impl("count", TORCH_BOX(&count));
+  for (const Operator* list : choose().lists) {
+    for (const Operator* o = list; o->name; ++o) library.impl(o->name, o->call);
+  }
   library.impl("count_groups", TORCH_BOX(&count_groups));
   library.impl("count_group_tokens", TORCH_BOX(&count_group_tokens));
-  library.impl("advantages", TORCH_BOX(&advantages));
-  library.impl("token_advantages", TORCH_BOX(&token_advantages));
   library.impl("outcome_advantages", TORCH_BOX(&outcome_advantages));
   library.impl("step_advantages", TORCH_BOX(&step_advantages));
-  library.impl("optimal_token_baseline", TORCH_BOX(&optimal_token_baseline));
   library.impl("explain", TORCH_BOX(&explain));
-  library.impl("prepare", TORCH_BOX(&prepare));
   library.impl("metrics_map", TORCH_BOX(&metrics_map));
   library.impl("merge_results", TORCH_BOX(&merge_results));
   library.impl("report_map", TORCH_BOX(&report_map));
   library.impl("merge_reports", TORCH_BOX(&merge_reports));
-  library.impl("mismatch", TORCH_BOX(&mismatch));
   library.impl("merge_mismatch", TORCH_BOX(&merge_mismatch));
   library.impl("mismatch_map", TORCH_BOX(&mismatch_map));
   library.impl("diagnose", TORCH_BOX(&diagnose));

@@ -553,3 +553,57 @@ def test_errors_of_reports():
         second.to_dict(zero_std="nope")
     with pytest.raises(ValueError, match="std.*one of batch"):
         second.to_dict(std="nope")
+
+
+# The operator without a report reads rewards where they lie, in lanes; the one with it copies them.
+
+def groupings(rows: int) -> list:
+    """The same groups by size, by offsets and by ids in order; and uneven ones."""
+    ids = torch.arange(rows) // 4
+    uneven = torch.tensor([0, 3, 3, 10, rows])
+    return [dict(group_size=4), dict(group_offsets=4 * torch.arange(rows // 4 + 1)),
+            dict(group_ids=ids), dict(group_ids=ids.flip(0)), dict(group_offsets=uneven)]
+
+
+@pytest.mark.parametrize("estimator", gdpo.estimators())
+def test_report_and_storage_change_no_bit(estimator):
+    """With a report all rewards are copied to double and computed by other code."""
+    rows = 24
+    g = torch.Generator().manual_seed(4)
+    exact = torch.randn(rows, 3, generator=g)
+    exact[4:8] = 1
+    missing = exact.clone()
+    missing[torch.rand(rows, 3, generator=g) < 0.1] = math.nan
+    columns = dict(tokens=torch.randint(1, 90, (rows,), generator=g),
+                   baseline=torch.randn(rows, generator=g))
+    for rewards in (exact, missing):
+        for groups in groupings(rows):
+            call = functools.partial(gdpo.advantages, estimator=estimator, **groups, **columns)
+            want = call(rewards.double(), report=True).advantages
+            got = call(rewards.double())
+            assert torch.equal(got.nan_to_num(), want.nan_to_num())
+            of_float = call(rewards)
+            assert of_float.dtype == torch.float32
+            for other in (call(rewards, report=True).advantages, call(rewards.mT.clone().mT),
+                          want.float()):
+                assert torch.equal(of_float.nan_to_num(), other.nan_to_num())
+            narrow = rewards.bfloat16()
+            assert torch.equal(call(narrow).nan_to_num(), call(narrow.float()).nan_to_num())
+
+
+def test_threads_change_no_bit():
+    g = torch.Generator().manual_seed(5)
+    rewards = torch.randn(20000, 3, generator=g)
+    for groups in groupings(20000):
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(gdpo.advantages(rewards, **groups))
+        assert torch.equal(*results)
+
+
+def test_operator_without_a_report():
+    rewards = torch.rand(8, 2)
+    advantages, none = torch.ops.gdpo.advantages(rewards, "gdpo", 4, report=False)
+    same, numbers = torch.ops.gdpo.advantages(rewards, "gdpo", 4)
+    assert torch.equal(advantages, same) and none.shape == (0,) and numbers.numel() > 0

@@ -143,7 +143,7 @@ def test_prepare(device, layout, dtype):
         want = cpu.prepare(passes, degenerate, groups, *listed(arrays))
         got = device.call("prepare", passes, degenerate, groups, *listed(arrays))
         assert torch.equal(got[0], want[0]), passes
-        # The operator of the CPU is compiled without FMA, so e^x may be off by an ulp or two.
+        # Where the processor has no FMA, e^x may be off by an ulp or two.
         for one, other in zip(got[1:], want[1:]):
             close(one, other, 1e-14 if one.dtype == torch.float64 else 2.0 ** -22)
 

@@ -135,6 +135,17 @@ logits = (4 * torch.randn(12, 300, generator=g)).requires_grad_()
 out = gdpo.token_logprobs(logits, torch.arange(12))
 (out.logp.sum() + out.entropy.sum()).backward()
 results += [out.logp.detach(), out.entropy.detach(), out.logsumexp, logits.grad]
+rewards = torch.randn(60, 3, generator=g)
+for name in ("gdpo", "grpo", "rloo", "verl::gpg"):
+    results += [gdpo.advantages(rewards, estimator=name, group_size=5)]
+arrays = dict(old_logp=others[0], rollout_logp=others[1], mask=mask)
+results += [*gdpo.prepare(["trl::sequence_truncate", "mean_one"], **arrays)[:3]]
+results += [torch.tensor(list(gdpo.mismatch(**arrays).to_dict().values()))]
+results += [*gdpo.token_advantages(rewards=others[0], values=others[1], mask=mask)]
+results += [*gdpo.outcome_advantages(rewards[:40], group_size=5, mask=mask)]
+results += [gdpo.optimal_token_baseline(
+    others[0], logp=others[1], sum_pi_squared=torch.rand(40, 70, generator=g), group_size=5,
+    mask=mask)]
 torch.save(results, sys.argv[1])
 """
 INSTRUCTION_SETS = ("baseline", "v3", "v4")

@@ -67,6 +67,8 @@ def test_prepare(dtype):
     arrays = {name: batch.arrays[name].to(dtype) for name in ("old_logp", "rollout_logp")}
     for mask in (batch.mask, None):
         checked(ops.prepare, (["trl::token_truncate"],), kwargs={**arrays, "mask": mask})
+        checked(ops.prepare, (["trl::sequence_truncate reach=level", "mean_one reach=entropy"],),
+                kwargs={**arrays, "mask": mask})
 
 
 @pytest.mark.parametrize("arrays", [
@@ -82,6 +84,7 @@ def test_count(arrays):
                                      torch.rand(8, 2).bfloat16(), torch.arange(8)], ids=str)
 def test_advantages(rewards):
     checked(ops.advantages, (rewards, "gdpo", 4))
+    checked(ops.advantages, (rewards, "gdpo", 4), kwargs=dict(report=False))
     checked(ops.advantages, (rewards, "verl::gdpo"),
             kwargs=dict(group_ids=torch.tensor([0, 1] * 4), tokens=torch.arange(8)))
 

@@ -145,6 +145,8 @@ def test_without_reach_level_there_are_no_logs():
                             mask=MASK, truncated=torch.zeros(4))
     assert prepared.level_log_weights is None
     assert "level_log_weights" not in prepared.arrays()
+    operator = torch.ops.gdpo.prepare(["trl::token_mask"], old_logp=OLD, rollout_logp=ROLLOUT)
+    assert operator[3].shape == operator[4].shape == (0,)  # of entropies, and the logs
     given = torch.rand(4, 9)
     kept = gdpo.prepare([], old_logp=OLD, mask=MASK, level_log_weights=given).level_log_weights
     assert torch.equal(kept, torch.where(MASK, given, torch.zeros(())))

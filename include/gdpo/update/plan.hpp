@@ -130,11 +130,13 @@ class Plan {
                   : row_span(first + begin, first + end);
   }
   void find_largest_micro_batch() {
-    // Orders beyond the first differ only in groups of several lengths. Micro-batches of a rank are
-    // filled from the first on, and ranks as well: the loops end where the empty ones begin.
+    // Ranks and their micro-batches are filled from the first on: of pieces that are rows the first
+    // micro-batch of a step has the most. Where pieces are groups, the loops end where the empty
+    // ones begin, and orders beyond the first differ only in groups of several lengths.
+    const bool groups = whole_ == Whole::InMicroBatch;
     for (index_t step = 0; step < orders_ * numbers_.value.mini_batches; ++step) {
-      for (index_t r = 0; r < ranks_ && cell(step, r, 0).extent[0] > 0; ++r) {
-        for (index_t k = 0; k < numbers_.value.accumulation; ++k) {
+      for (index_t r = 0; r < (groups ? ranks_.value : 1) && cell(step, r, 0).extent[0] > 0; ++r) {
+        for (index_t k = 0; k < (groups ? numbers_.value.accumulation : 1); ++k) {
           const index_t size = cell(step, r, k).extent[0];
           if (size == 0) break;
           largest_micro_batch_ = (std::max)(largest_micro_batch_.value, size);

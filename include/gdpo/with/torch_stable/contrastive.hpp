@@ -25,7 +25,8 @@ std::tuple<Tensor, Tensor, Tensor> contrastive_loss_of(const char* function,
                                                        GDPO_TORCH_GROUPS_PARAMETERS) {
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
   const Normalizer normalizer = counts_of(function, counts);
-  const NamedContrastive configured = configured_contrastive(line).value;
+  const NamedContrastive& configured =
+      remembered(line, [](const std::string& text) { return configured_contrastive(text).value; });
   const Tensor gradient = new_gradient<S>(function, *logp, with_gradient);
   const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
   thread_local ContrastiveWorkspace<S> workspace;

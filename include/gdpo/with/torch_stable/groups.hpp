@@ -26,15 +26,39 @@ inline void check_groups(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS) {
   }
 }
 
-/// Returns f(groups) of the one that is given; check_groups has checked that there is one.
+/// Groups of consecutive rows, of one size or between offsets: one type, so that what takes groups
+/// is compiled once for both.
+struct Consecutive {
+  using Order = InRowOrder;
+  index_t size = 0;                  ///< Rows of each group; 0: `offsets` says where they begin.
+  View<const index_t, 1> offsets{};  ///< (G + 1), as in by_offsets.
+
+  void check(const char* function, index_t rows) const {
+    if (size > 0) return GroupsOf{size}.check(function, rows);
+    ByOffsets<index_t>{offsets}.check(function, rows);
+  }
+  index_t count(index_t rows) const { return size > 0 ? rows / size : offsets.extent[0] - 1; }
+  GDPO_INLINE index_t length(index_t g) const {
+    return size > 0 ? size : offsets(g + 1) - offsets(g);
+  }
+  GDPO_INLINE index_t row(index_t g, index_t k) const {
+    return (size > 0 ? g * size : offsets(g)) + k;
+  }
+};
+
+/// Returns f(groups) of the group size, or without one of the offsets.
+template <class F>
+auto with_consecutive(const Call& call, std::int64_t group_size, const Array& group_offsets,
+                      const F& f) {
+  if (!group_offsets) return f(Consecutive{groups_of(static_cast<index_t>(group_size)).size});
+  const std::vector<index_t> offsets = indices(call, "group_offsets", *group_offsets);
+  return f(Consecutive{0, view(offsets)});
+}
+/// Returns f(groups) of the one that is given, which check_groups has checked: Consecutive or ById.
 template <class F>
 auto with_groups(const Call& call, GDPO_TORCH_GROUPS_PARAMETERS, const F& f) {
   if (group_ids) return f(by_id(indices(call, "group_ids", *group_ids)));
-  if (group_offsets) {
-    const std::vector<index_t> offsets = indices(call, "group_offsets", *group_offsets);
-    return f(by_offsets(offsets));
-  }
-  return f(groups_of(static_cast<index_t>(group_size)));
+  return with_consecutive(call, group_size, group_offsets, f);
 }
 
 }  // namespace detail

@@ -9,16 +9,9 @@ namespace torch_stable {
 
 namespace detail {
 
-/// The loss of that line. Each thread keeps its last loss, because reading a line takes longer than
-/// the loss of a small batch.
+/// The loss of that line.
 inline const runtime::Loss& configured(const std::string& line) {
-  thread_local std::string cached_line;
-  thread_local runtime::Loss loss;
-  if (line != cached_line || line.empty()) {
-    loss = runtime::configured_loss(line);
-    cached_line = line;
-  }
-  return loss;
+  return remembered(line, [](const std::string& text) { return runtime::configured_loss(text); });
 }
 
 /// The four numbers of a tensor of counts.

@@ -16,20 +16,15 @@ struct AnyPrepass {
                prepass::Covariance, prepass::EntropyClip, prepass::FutureKl, prepass::TeacherRatio,
                prepass::TeacherPrefix>
       chosen;
-  Reach reach = Reach::None;            ///< That of the pre-pass; None: there is none.
-  double* entropy_threshold = nullptr;  ///< Where TopEntropy leaves its threshold.
-
+  Reach reach = Reach::None;  ///< That of the pre-pass; None: there is none.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    std::visit(
-        [&](const auto& pass) {
-          if constexpr (std::is_same_v<decltype(pass(args)), EntropyThreshold>) {
-            *entropy_threshold = pass(args).value;
-          } else {
-            pass(args);
-          }
-        },
-        chosen);
+    std::visit([&](const auto& pass) { static_cast<void>(pass(args)); }, chosen);
+  }
+  /// The step of prepare() for it.
+  template <class V, class S>
+  gdpo::detail::PrepassStep<S> step() const {
+    return std::visit([](const auto& pass) { return gdpo::detail::step_of<V, S>(pass); }, chosen);
   }
   bool is_shared() const {
     return std::visit([](const auto& pass) { return gdpo::detail::is_shared(pass); }, chosen);
@@ -123,6 +118,50 @@ inline std::vector<AnyPrepass> prepasses_of(const std::vector<std::string>& line
   return any;
 }
 
+/// Whether there are weights of entropies, and logs of weights of the ratio: they are given, or a
+/// pre-pass makes them. Without them an operator returns tensors without elements in their place.
+struct OptionalWeights {
+  bool entropy, level;
+
+  OptionalWeights(const std::vector<AnyPrepass>& passes, const Array& entropy_weights,
+                  const Array& level_log_weights)
+      : entropy(entropy_weights.has_value()), level(level_log_weights.has_value()) {
+    for (const AnyPrepass& pass : passes) {
+      entropy = entropy || gdpo::detail::reaches_entropy(pass.reach);
+      level = level || gdpo::detail::reaches_level(pass.reach);
+    }
+  }
+};
+
+/// Writes an array of a prepared batch to a dense tensor in the shape of its tokens, with what
+/// `number` makes of each.
+template <class T, class S, class F>
+void write_dense(const gdpo::detail::TokenLayout& layout, const TokenView<S>& source,
+                 const TokenView<unsigned char>& mask, const Tensor& tensor, T absent,
+                 const F& number) {
+  T* const out = static_cast<T*>(tensor.mutable_data_ptr());
+  if (!source) {
+    std::fill_n(out, tensor.numel(), absent);
+    return;
+  }
+  std::vector<S> scratch;
+  std::vector<unsigned char> mask_scratch;
+  for (index_t i = 0; i < layout.rows; ++i) {
+    const gdpo::detail::RowSpan row = layout(i);
+    const auto length = static_cast<std::size_t>(row.length);
+    if (!source.in_place() && scratch.size() < length) scratch.resize(length);
+    if (mask && !mask.in_place() && mask_scratch.size() < length) mask_scratch.resize(length);
+    const S* const from = source.row(i, row.begin, row.length, scratch.data());
+    T* const to = out + row.begin;
+    if (mask) {
+      const unsigned char* const valid = mask.row(i, row.begin, row.length, mask_scratch.data());
+      for (index_t t = 0; t < row.length; ++t) to[t] = valid[t] != 0 ? number(from[t]) : absent;
+    } else {
+      for (index_t t = 0; t < row.length; ++t) to[t] = number(from[t]);
+    }
+  }
+}
+
 template <class S>
 Decisions prepare_of(const std::vector<std::string>& passes, const Array& degenerate,
                      const Array& groups, GDPO_TORCH_PARAMETERS) {
@@ -130,47 +169,41 @@ Decisions prepare_of(const std::vector<std::string>& passes, const Array& degene
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
   const PrepassColumns columns{batch.truncated, column(function, "degenerate", degenerate),
                                column(function, "groups", groups)};
-  std::vector<AnyPrepass> any = prepasses_of(passes, columns);
-  double threshold = math::infinity;
-  for (AnyPrepass& pass : any) pass.entropy_threshold = &threshold;
-  PrepassMemory<S> memory;
-  const TokenBatch<S> prepared =
-      std::apply([&](const auto&... pass) { return gdpo::prepare(batch, memory, pass...); },
-                 as_tuple<most_prepasses>(any));
-
-  // The arrays in the shape of the batch, dense, and all 1 where nothing has been decided.
+  const std::vector<AnyPrepass> any = prepasses_of(passes, columns);
   const gdpo::detail::TokenLayout layout =
       gdpo::detail::layout_of(function, batch, gdpo::detail::NeedsLogp::No);
+  const auto exec = gdpo::parallel(Threads{});
+  using Lanes = gdpo::detail::PrepassLanes<decltype(exec)>;
+  std::vector<gdpo::detail::PrepassStep<S>> steps;
+  for (const AnyPrepass& pass : any) pass.check(function);
+  for (const AnyPrepass& pass : any) {
+    if (pass.reach != Reach::None) steps.push_back(pass.template step<Lanes, S>());
+  }
+  thread_local PrepassMemory<S> memory;
+  const TokenBatch<S> prepared =
+      gdpo::detail::run_steps(exec, batch, layout, memory, steps.data(), steps.size());
+
   const std::vector<std::int64_t> size(layout.shape.extent,
                                        layout.shape.extent + layout.shape.rank);
-  const auto has_decision = [&](const auto& source, index_t i, index_t begin, index_t t) {
-    // The weights of masked tokens are scratch of the pre-passes.
-    constexpr bool is_weight = std::is_same_v<std::decay_t<decltype(source)>, TokenView<S>>;
-    return source && (!is_weight || !prepared.mask || prepared.mask.at(i, begin, t) != 0);
-  };
-  const auto dense = [&](const auto& source, ScalarType type, auto* element, int absent = 1) {
-    using T = std::decay_t<decltype(*element)>;
+  const Tensor kept = new_tensor(function, size, ScalarType::Byte);
+  write_dense(layout, prepared.mask, {}, kept, static_cast<unsigned char>(1),
+              [](unsigned char m) { return static_cast<unsigned char>(m != 0); });
+  constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
+  // The weights of masked tokens are scratch of the pre-passes.
+  const auto dense = [&](const TokenView<S>& source, S absent, bool wanted) {
+    if (!wanted) return new_tensor(function, {0}, type);
     Tensor result = new_tensor(function, size, type);
-    T* data = static_cast<T*>(result.mutable_data_ptr());
-    for (index_t i = 0; i < layout.rows; ++i) {
-      const gdpo::detail::RowSpan row = layout(i);
-      for (index_t t = 0; t < row.length; ++t)
-        data[row.begin + t] = has_decision(source, i, row.begin, t)
-                                  ? static_cast<T>(source.at(i, row.begin, t))
-                                  : static_cast<T>(absent);
-    }
+    write_dense(layout, source, prepared.mask, result, absent, [](S x) { return x; });
     return result;
   };
-  constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
+  const OptionalWeights made(any, entropy_weights, level_log_weights);
   Tensor entropy = doubles({});
-  *data_of(entropy) = threshold;
-  const S* number = nullptr;
-  const unsigned char* byte = nullptr;
-  return {dense(prepared.mask, ScalarType::Byte, byte),
-          dense(prepared.weights, type, number),
-          dense(prepared.kl_weights, type, number),
-          dense(prepared.entropy_weights, type, number),
-          dense(prepared.level_log_weights, type, number, 0),
+  *data_of(entropy) = prepared.entropy_threshold;
+  return {kept,
+          dense(prepared.weights, 1, true),
+          dense(prepared.kl_weights, 1, true),
+          dense(prepared.entropy_weights, 1, made.entropy),
+          dense(prepared.level_log_weights, 0, made.level),
           entropy};
 }
 
@@ -192,9 +225,10 @@ inline constexpr const char* prepare_schema =
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate, KL terms and
 /// entropies, 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked
-/// tokens, and everywhere if none has reach=level (a loss at level::Token refuses them, also
-/// zeros); and the entropy threshold, infinite if "top_entropy" is not among them. Errors: those of
-/// gdpo::prepare, and `invalid_input` for unknown names.
+/// tokens; and the entropy threshold, infinite if "top_entropy" is not among them. Weights of
+/// entropies and level_log_weights have no elements unless they are given or a pre-pass has
+/// reach=entropy or reach=level. Errors: those of gdpo::prepare, and `invalid_input` for unknown
+/// names.
 inline detail::Decisions prepare(const std::vector<std::string>& passes, const Array& degenerate,
                                  const Array& groups, GDPO_TORCH_PARAMETERS) {
   const auto run = detail::reads_doubles(logp, old_logp, rollout_logp, teacher_logp)

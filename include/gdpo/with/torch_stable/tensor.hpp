@@ -159,11 +159,29 @@ inline IndexColumn index_column(const Call& call, const char* name, const Array&
   return gdpo::detail::index_column_of(call.function, name, info_of(call, name, *array));
 }
 
+/// What make(line) gives. Each thread keeps what the last line gave, because reading a line takes
+/// longer than the work on a small batch. `make` is a lambda, whose type tells apart what is kept.
+template <class Make>
+const auto& remembered(const std::string& line, const Make& make) {
+  struct Kept {
+    std::string line;
+    decltype(make(line)) value;
+  };
+  thread_local std::optional<Kept> kept;
+  if (!kept || kept->line != line) kept = Kept{line, make(line)};
+  return kept->value;
+}
+
 /// The integers of a tensor of rank 1 on the CPU.
 inline std::vector<index_t> indices(const Call& call, const char* name, const Tensor& tensor) {
   const IndexColumn column = index_column(call, name, tensor);
-  std::vector<index_t> numbers;
-  for (index_t i = 0; i < column.size(); ++i) numbers.push_back(column(i));
+  std::vector<index_t> numbers(static_cast<std::size_t>(column.size()));
+  if (tensor.scalar_type() == ScalarType::Long && tensor.is_contiguous()) {
+    std::copy_n(static_cast<const std::int64_t*>(tensor.const_data_ptr()), numbers.size(),
+                numbers.begin());
+  } else {
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = column(static_cast<index_t>(i));
+  }
   return numbers;
 }
 

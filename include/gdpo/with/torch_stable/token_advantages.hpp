@@ -77,8 +77,9 @@ inline std::tuple<Tensor, Tensor> token_advantages(const std::string& estimator,
                                                    const Array& rewards, const Array& row_rewards,
                                                    GDPO_TORCH_RETURNS_PARAMETERS) {
   const detail::Call call("gdpo::token_advantages");
-  const auto chosen =
-      runtime::detail::configured(call.function, estimator, &runtime::token_advantage).value;
+  const auto& chosen = detail::remembered(estimator, [&call](const std::string& line) {
+    return runtime::detail::configured(call.function, line, &runtime::token_advantage).value;
+  });
   return detail::with_returns(
       call,
       detail::returns_are_double(rewards, values, logp, ref_logp, detail::is_double(row_rewards)),
@@ -87,7 +88,8 @@ inline std::tuple<Tensor, Tensor> token_advantages(const std::string& estimator,
         thread_local ReturnsWorkspace<typename std::decay_t<decltype(batch)>::Scalar> workspace;
         std::visit(
             [&](const auto& e) {
-              advantages_and_returns_into(simd, batch, e, advantages, returns, workspace);
+              advantages_and_returns_into(gdpo::parallel(Threads{}), batch, e, advantages, returns,
+                                          workspace);
             },
             chosen);
       });
@@ -98,7 +100,8 @@ inline constexpr const char* outcome_advantages_schema =
     "outcome_advantages(Tensor rewards, str estimator, " GDPO_TORCH_GROUPS_SCHEMA
     ", float[]? weights=None, float[]? gates=None, Tensor? tokens=None, Tensor? valid=None, "
     "Tensor? baseline=None, Tensor? row_weights=None, Tensor? penalty=None, "
-    "Tensor? token_rewards=None, " GDPO_TORCH_RETURNS_SCHEMA ") -> (Tensor, Tensor, Tensor)";
+    "Tensor? token_rewards=None, " GDPO_TORCH_RETURNS_SCHEMA
+    ", bool report=True) -> (Tensor, Tensor, Tensor)";
 /// Advantages and returns of tokens from the rewards of rows (value/outcome_call.hpp) by the
 /// estimator of that line (runtime::configured_outcome_advantage).
 ///
@@ -106,20 +109,22 @@ inline constexpr const char* outcome_advantages_schema =
 /// ReturnBatch::rewards, and the others are its members.
 ///
 /// Returns both in the shape of the tokens, float64 where one of their arrays is, and without one
-/// where `advantages` has float64, else float32; and the numbers of the report of the rows. Errors:
-/// those of advantages_and_returns_into, and `invalid_input` for tensors and lists that do not fit.
+/// where `advantages` has float64, else float32; and with `report` the numbers of the report of the
+/// rows, else none. Errors: those of advantages_and_returns_into, and `invalid_input` for tensors
+/// and lists that do not fit.
 inline std::tuple<Tensor, Tensor, Tensor> outcome_advantages(
     const Tensor& rewards, const std::string& estimator, GDPO_TORCH_GROUPS_PARAMETERS,
     const std::optional<std::vector<double>>& weights,
     const std::optional<std::vector<double>>& gates, const Array& tokens, const Array& valid,
     const Array& baseline, const Array& row_weights, const Array& penalty,
-    const Array& token_rewards, GDPO_TORCH_RETURNS_PARAMETERS) {
+    const Array& token_rewards, GDPO_TORCH_RETURNS_PARAMETERS, bool report) {
   const detail::Call call("gdpo::outcome_advantages");
   detail::check_advantages(call, GDPO_TORCH_GROUPS_NAMES, weights);
-  auto chosen =
-      runtime::detail::configured(call.function, estimator, &runtime::outcome_advantage).value;
+  auto chosen = detail::remembered(estimator, [&call](const std::string& line) {
+    return runtime::detail::configured(call.function, line, &runtime::outcome_advantage).value;
+  });
   const detail::RewardTensor table(call, rewards);
-  GroupReport report;
+  GroupReport of_rows;
   const auto run = [&](const auto& batch, const auto& advantages, const auto& returns) {
     thread_local OutcomeWorkspace<typename std::decay_t<decltype(batch)>::Scalar> workspace;
     std::visit(
@@ -128,8 +133,9 @@ inline std::tuple<Tensor, Tensor, Tensor> outcome_advantages(
           if (gates) e.rows.gates = detail::gates_of(*gates);
           detail::with_batch(call.function, table, rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid,
                              baseline, row_weights, penalty, [&](const auto& rows) {
-                               advantages_and_returns_into(simd, rows, batch, e, advantages,
-                                                           returns, workspace, &report);
+                               advantages_and_returns_into(gdpo::parallel(Threads{}), rows, batch,
+                                                           e, advantages, returns, workspace,
+                                                           report ? &of_rows : nullptr);
                              });
         },
         chosen);
@@ -138,7 +144,7 @@ inline std::tuple<Tensor, Tensor, Tensor> outcome_advantages(
       detail::returns_are_double(token_rewards, values, logp, ref_logp, !table.narrow);
   auto [advantages, returns] =
       detail::with_returns(call, doubles, token_rewards, Array{}, GDPO_TORCH_RETURNS_NAMES, run);
-  return {advantages, returns, detail::numbers_of(report)};
+  return {advantages, returns, report ? detail::numbers_of(of_rows) : detail::doubles({0})};
 }
 
 /// What an operator of this name declares.
@@ -162,8 +168,9 @@ inline Tensor step_advantages(const Tensor& rewards, const std::string& estimato
                               const Array& penalty) {
   const detail::Call call("gdpo::step_advantages");
   detail::check_advantages(call, GDPO_TORCH_GROUPS_NAMES, weights);
-  auto chosen =
-      runtime::detail::configured(call.function, estimator, &runtime::step_advantage).value;
+  auto chosen = detail::remembered(estimator, [&call](const std::string& line) {
+    return runtime::detail::configured(call.function, line, &runtime::step_advantage).value;
+  });
   const detail::RewardTensor table(call, rewards);
   const std::vector<index_t> episodes = detail::indices(call, "episode_ids", episode_ids),
                              states = detail::indices(call, "state_ids", state_ids);
@@ -173,23 +180,18 @@ inline Tensor step_advantages(const Tensor& rewards, const std::string& estimato
         if (weights) e.episode.weights = e.step.weights = *weights;
         if (gates) e.episode.gates = e.step.gates = detail::gates_of(*gates);
         detail::with_batch(call.function, table, rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid,
-                           baseline, row_weights, penalty, [&](const auto& batch) {
-                             using Groups = std::decay_t<decltype(batch.groups)>;
-                             thread_local GigpoWorkspace<double, Groups> workspace;
-                             gigpo_into(seq, batch, view(episodes), view(states), e, view(a),
-                                        workspace);
+                           baseline, row_weights, penalty, [&](const auto& given) {
+                             detail::with_own_groups(given, [&](const auto& batch) {
+                               using Groups = std::decay_t<decltype(batch.groups)>;
+                               thread_local GigpoWorkspace<double, Groups> workspace;
+                               gigpo_into(gdpo::parallel(Threads{}), batch, view(episodes),
+                                          view(states), e, view(a), workspace);
+                             });
                            });
       },
       chosen);
-  Tensor out = detail::new_tensor(call, {rewards.size(0)},
-                                  table.narrow ? ScalarType::Float : ScalarType::Double);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (table.narrow) {
-      static_cast<float*>(out.mutable_data_ptr())[i] = static_cast<float>(a[i]);
-    } else {
-      detail::data_of(out)[i] = a[i];
-    }
-  }
+  Tensor out = detail::new_tensor(call, {rewards.size(0)}, detail::advantages_type(table));
+  detail::write_advantages(view(std::as_const(a)), table, out);
   return out;
 }
 
@@ -210,8 +212,9 @@ inline Tensor optimal_token_baseline(const Tensor& returns, const Tensor& logp,
                                      const Array& mask, const Array& offsets) {
   const detail::Call call("gdpo::optimal_token_baseline");
   detail::check_groups(call, GDPO_TORCH_GROUPS_NAMES);
-  const OptimalTokenBaseline settings =
-      runtime::detail::configured(call.function, name, &runtime::token_baseline).value;
+  const OptimalTokenBaseline& settings = detail::remembered(name, [&call](const std::string& line) {
+    return runtime::detail::configured(call.function, line, &runtime::token_baseline).value;
+  });
   const auto run = [&](auto element) {
     using S = decltype(element);
     TokenBaselineBatch<S> batch;
@@ -226,8 +229,8 @@ inline Tensor optimal_token_baseline(const Tensor& returns, const Tensor& logp,
     Tensor out = detail::new_like(call, returns, 0, type);
     detail::with_groups(call, GDPO_TORCH_GROUPS_NAMES, [&](const auto& groups) {
       thread_local TokenBaselineWorkspace<S> workspace;
-      optimal_token_baseline_into(simd, batch, groups, settings, detail::tokens_out<S>(out),
-                                  workspace);
+      optimal_token_baseline_into(gdpo::parallel(Threads{}), batch, groups, settings,
+                                  detail::tokens_out<S>(out), workspace);
     });
     return out;
   };

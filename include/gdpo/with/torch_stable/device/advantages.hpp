@@ -160,7 +160,7 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
                                       const Array& tokens, const Array& valid,
                                       const Array& baseline, const Array& row_weights,
                                       const Array& penalty, const Array& rollout_ids,
-                                      const std::string&) {
+                                      const std::string&, bool report) {
   const detail::Call call = detail::call_on("gdpo::advantages", rewards);
   detail::check_advantages(call, group_size, group_ids, group_offsets, weights);
   if (constraints) {
@@ -208,11 +208,13 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
                         detail::RoundToFloat{detail::data_of(double_advantages),
                                              static_cast<float*>(out.mutable_data_ptr())});
   }
-  const Tensor report = detail::new_tensor(call, {detail::size_of(detail::report_of(table.count))},
-                                           ScalarType::Double);
-  detail::launch_each(queue.on(), static_cast<index_t>(report.numel()),
-                      detail::Fill{math::nan<double>(), detail::data_of(report)});
-  return {out, report};
+  const Tensor numbers = detail::new_tensor(
+      call, {report ? detail::size_of(detail::report_of(table.count)) : 0}, ScalarType::Double);
+  if (report) {
+    detail::launch_each(queue.on(), static_cast<index_t>(numbers.numel()),
+                        detail::Fill{math::nan<double>(), detail::data_of(numbers)});
+  }
+  return {out, numbers};
 }
 
 /// Registers the operator above.

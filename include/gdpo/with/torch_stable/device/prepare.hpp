@@ -10,7 +10,7 @@ namespace torch_stable {
 namespace detail {
 
 /// Writes what has been decided at a token: its mask and weights, 1 where it is masked, and the log
-/// of the weight of the ratio, 0 there.
+/// of the weight of the ratio, 0 there. The last two arrays may be absent.
 template <class S>
 struct WriteDecision {
   unsigned char* mask;
@@ -22,10 +22,14 @@ struct WriteDecision {
     mask[k] = valid;
     weights[k] = valid && batch.weights ? batch.at(batch.weights, span, t) : S(1);
     kl_weights[k] = valid && batch.kl_weights ? batch.at(batch.kl_weights, span, t) : S(1);
-    entropy_weights[k] =
-        valid && batch.entropy_weights ? batch.at(batch.entropy_weights, span, t) : S(1);
-    level_log_weights[k] =
-        valid && batch.level_log_weights ? batch.at(batch.level_log_weights, span, t) : S(0);
+    if (entropy_weights) {
+      entropy_weights[k] =
+          valid && batch.entropy_weights ? batch.at(batch.entropy_weights, span, t) : S(1);
+    }
+    if (level_log_weights) {
+      level_log_weights[k] =
+          valid && batch.level_log_weights ? batch.at(batch.level_log_weights, span, t) : S(0);
+    }
   }
 };
 /// Copies the threshold of the entropies.
@@ -55,11 +59,13 @@ Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>&
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   const std::vector<std::int64_t> size(layout.shape.extent,
                                        layout.shape.extent + layout.shape.rank);
+  const OptionalWeights made(any, entropy_weights, level_log_weights);
+  const std::vector<std::int64_t> none{0};
   const Tensor to_mask = new_tensor(call, size, ScalarType::Byte),
                to_weights = new_tensor(call, size, scalar_type<S>),
                to_kl_weights = new_tensor(call, size, scalar_type<S>),
-               to_entropy = new_tensor(call, size, scalar_type<S>),
-               to_level = new_tensor(call, size, scalar_type<S>),
+               to_entropy = new_tensor(call, made.entropy ? size : none, scalar_type<S>),
+               to_level = new_tensor(call, made.level ? size : none, scalar_type<S>),
                threshold = new_tensor(call, {}, ScalarType::Double);
   if (layout.tokens > 0) {
     cuda::detail::launch_tokens(
@@ -69,8 +75,8 @@ Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>&
         WriteDecision<S>{static_cast<unsigned char*>(to_mask.mutable_data_ptr()),
                          static_cast<S*>(to_weights.mutable_data_ptr()),
                          static_cast<S*>(to_kl_weights.mutable_data_ptr()),
-                         static_cast<S*>(to_entropy.mutable_data_ptr()),
-                         static_cast<S*>(to_level.mutable_data_ptr())});
+                         made.entropy ? static_cast<S*>(to_entropy.mutable_data_ptr()) : nullptr,
+                         made.level ? static_cast<S*>(to_level.mutable_data_ptr()) : nullptr});
   }
   launch_each(on, 1, WriteThreshold{prepared.prepared.on_device, data_of(threshold)});
   return {to_mask, to_weights, to_kl_weights, to_entropy, to_level, threshold};
