@@ -1,6 +1,10 @@
 // gdpo_scaling prints the time of calls against each of their sizes, as markdown tables. Beside it
 // stands the time per unit of work: where that grows, the cost is more than linear. Each time is
 // the median of five. Absolute times depend on the machine and on what else runs there.
+//
+// gdpo_scaling --paths [TEXT] prints the map of paths instead (gates/paths.hpp): every call of the
+// public doors, and what one element costs beside the plain call of its table. With TEXT only the
+// calls of which "table: call" contains it.
 #include <cstdio>
 #include <gdpo/advantages.hpp>
 #include <gdpo/logits.hpp>
@@ -8,6 +12,7 @@
 #include <thread>
 
 #include "exec.hpp"
+#include "gates/experiments.hpp"
 #include "logits_data.hpp"
 #include "timing.hpp"
 #include "token_data.hpp"
@@ -94,9 +99,51 @@ void threads_table(const char* what, const char* unit, double units, double (*ti
     line(threads, time(threads), units);
 }
 
+/// Prints a table of the map of paths. The calls take turns (gates/rounds.hpp); a ratio is the
+/// median of those of nine rounds, quiet or not.
+void print_paths(const gates::Experiment& experiment) {
+  gates::Bench bench(experiment.rows);
+  experiment.set_up(bench);
+  const std::vector<gates::Contender>& calls = bench.contenders();
+  std::mt19937 random(20261129);
+  gates::RoundLimits limits;
+  limits.most = 9, limits.fastest = true;
+  const gates::Timings timings = measure(calls, limits, random);
+  std::printf("\n### %s\n\n| call | ns a %s | bytes | GB/s | over the plain call | goal |\n",
+              experiment.name.c_str(), experiment.element.c_str());
+  std::printf("|---|---|---|---|---|---|\n");
+  const auto times = [&](const std::string& name) -> const std::vector<double>* {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].name == name) return &timings.seconds[i];
+    }
+    return nullptr;
+  };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const gates::Contender& call = calls[i];
+    const double ns = quantile(timings.seconds[i], 0.5) * 1e9 / call.work;
+    std::printf("| %s | %.3g | %.3g | %.3g |", call.name.c_str(), ns, call.bytes, call.bytes / ns);
+    for (const gates::Row& row : experiment.rows) {
+      const std::vector<double>* plain = times(row.under);
+      if (row.over != call.name || !plain) continue;
+      std::vector<double> ratios = timings.seconds[i];
+      for (std::size_t k = 0; k < ratios.size(); ++k) ratios[k] *= row.factor / (*plain)[k];
+      std::printf(" %.3g | %s |", quantile(ratios, 0.5), row.gate.text().c_str());
+    }
+    std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1 && argv[1] == std::string("--paths")) {
+    for (const gates::Figures& file : gates::figures()) {
+      for (const gates::Experiment& e : select(file.experiments, argc > 2 ? argv[2] : ""))
+        print_paths(e);
+    }
+    return 0;
+  }
   title("GRPO loss, gradient, metrics: rows of 1024 tokens", "tokens", "token");
   for (index_t rows = 1; rows <= 4096; rows *= 4)
     line(rows * 1024, time_loss(rows, 1024), static_cast<double>(rows * 1024));

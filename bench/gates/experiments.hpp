@@ -26,6 +26,13 @@ std::vector<Experiment> k3();
 std::vector<Experiment> update();
 std::vector<Experiment> accuracy();
 std::vector<Experiment> memory();
+// The map of paths (paths.hpp), which gdpo_paths measures and `gdpo_scaling --paths` prints.
+std::vector<Experiment> path_advantages();
+std::vector<Experiment> path_loss();
+std::vector<Experiment> path_prepare();
+std::vector<Experiment> path_value();
+std::vector<Experiment> path_logits();
+std::vector<Experiment> path_update();
 /// The speed of K1 over naive loops, for 2 x 4096 tokens: `gate` is what a build for this
 /// instruction set must reach.
 Experiment k1_over_naive(const std::string& instruction_set, Gate gate);

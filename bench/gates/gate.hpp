@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 
+#include "processor.hpp"
 #include "rounds.hpp"
 
 namespace gates {
@@ -12,14 +13,21 @@ namespace gates {
 struct Gate {
   enum class Side { None, AtLeast, AtMost } side = Side::None;
   double bound = 0;
+  /// The kind of processor that it holds for, as Processor::kind() calls it; null: all. A ratio of
+  /// a kernel to the memory, or to other code, is another one on every processor.
+  const char* processor = nullptr;
 
+  /// The same bound, for this kind of processor alone.
+  constexpr Gate on(const char* kind) const { return {side, bound, kind}; }
+  bool holds_on(const std::string& kind) const { return !processor || kind == processor; }
   bool passes(double value) const {
     return side == Side::None || (side == Side::AtLeast ? value >= bound : value <= bound);
   }
   std::string text() const {
     char buffer[32];
     std::snprintf(buffer, sizeof buffer, "%s %.3g", side == Side::AtLeast ? ">=" : "<=", bound);
-    return side == Side::None ? "" : buffer;
+    if (side == Side::None) return "";
+    return processor ? buffer + std::string(" on ") + processor : buffer;
   }
 };
 inline Gate at_least(double bound) { return {Gate::Side::AtLeast, bound}; }
@@ -42,6 +50,7 @@ struct Experiment {
   std::string name;
   std::vector<Row> rows;
   std::function<void(Bench&)> set_up;
+  std::string element = "element";  // what a time is divided by
 };
 /// Keeps the figures whose line "experiment: figure" contains `only`, and the experiments that have
 /// some.
@@ -75,19 +84,23 @@ class Bench {
   }
   /// Adds a contender. `check` is called after a first run and returns what is wrong with the
   /// result, or "". `work`: elements that one run works on.
+  /// `bytes`: that it must read and write for one of them, where that is known.
   void add(const std::string& name, double work, std::function<void()> run,
-           const std::function<std::string()>& check) {
+           const std::function<std::string()>& check, double bytes = 0) {
     if (!wants(name)) return;
     run();
     if (const std::string problem = check(); !problem.empty()) {
       wrong_[name] = problem;
       return;
     }
-    contenders_.push_back({name, std::move(run), work});
+    contenders_.push_back({name, std::move(run), work, bytes});
   }
-  /// Adds a probe of the machine, whose result is not checked.
-  void add_probe(const std::string& name, double work, std::function<void()> run) {
-    add(name, work, std::move(run), [] { return std::string(); });
+  /// Adds a probe of the machine, or another call, whose result is not checked. `bytes`: what it
+  /// moves for an element.
+  void add_probe(const std::string& name, double work, std::function<void()> run,
+                 double bytes = 0) {
+    add(
+        name, work, std::move(run), [] { return std::string(); }, bytes);
   }
   /// Says why a contender cannot be measured here.
   void absent(const std::string& name, const std::string& why) { absent_[name] = why; }

@@ -41,7 +41,8 @@ void set_up(Bench& bench, gdpo::index_t prompts, gdpo::index_t K, gdpo::index_t 
   const auto work = static_cast<double>(prompts * K);
   const auto add = [&](const std::string& name, auto f) {
     bench.add(
-        name, work, [=] { f(*rollouts); }, [=] { return rollouts->difference(); });
+        name, work, [=] { f(*rollouts); }, [=] { return rollouts->difference(); },
+        4.0 * static_cast<double>(C) + 4);
   };
   add("gdpo 1T", [](Rollouts& r) {
     const gdpo::RewardBatch batch{gdpo::view(std::as_const(r.rewards).data(), r.prompts * r.K, r.C),
@@ -66,11 +67,11 @@ void set_up(Bench& bench, gdpo::index_t prompts, gdpo::index_t K, gdpo::index_t 
 
 std::vector<Experiment> k2() {
   return {{"K2, 4096 prompts of 16 completions, 4 rewards",
-           {{"speed over eager", at_least(15), "torch 1T", "gdpo 1T"},
-            {"speed over naive scalar loops", at_least(3), "naive 1T", "gdpo 1T"}},
+           {{"speed over eager", at_least(15).on(zen5), "torch 1T", "gdpo 1T"},
+            {"speed over naive scalar loops", at_least(3).on(zen5), "naive 1T", "gdpo 1T"}},
            [](Bench& bench) { set_up(bench, 4096, 16, 4); }},
           {"K2, 64 prompts of 8 completions, 3 rewards",
-           {{"speed over eager", at_least(25), "torch 1T", "gdpo 1T"},
+           {{"speed over eager", at_least(25).on(zen5), "torch 1T", "gdpo 1T"},
             {"speed over naive scalar loops", no_gate(), "naive 1T", "gdpo 1T"}},
            [](Bench& bench) { set_up(bench, 64, 8, 3); }}};
 }

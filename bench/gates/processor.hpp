@@ -1,10 +1,13 @@
 #pragma once
-// Which processor this is, according to Linux, and on which one the gates were set.
+// Which processor this is, according to Linux.
 #include <fstream>
 #include <map>
 #include <string>
 
 namespace gates {
+
+/// The kinds of processors that gates are set for.
+inline constexpr const char *zen4 = "AMD Zen 4", *zen5 = "AMD Zen 5";
 
 class Processor {
  public:
@@ -14,26 +17,34 @@ class Processor {
     for (std::string line; std::getline(info, line) && !line.empty();) {
       const auto colon = line.find(':');
       if (colon + 2 < line.size())
-        of_[line.substr(0, line.find_first_of("\t:"))] = line.substr(colon + 2);
+        lines_[line.substr(0, line.find_first_of("\t:"))] = line.substr(colon + 2);
     }
   }
   std::string name() const {
-    return of("model name", "unknown") + " (" + of("vendor_id", "?") + " family " +
-           of("cpu family", "?") + " model " + of("model", "?") + ")";
+    return entry("model name", "unknown") + " (" + entry("vendor_id", "?") + " family " +
+           entry("cpu family", "?") + " model " + entry("model", "?") + ")";
   }
-  /// The processor on which the gates were set. Zen 4 misses most of them, because its
-  /// floating-point units are narrower.
-  static constexpr const char* of_the_gates = "AMD Zen 5 (AuthenticAMD family 26)";
-  bool is_of_the_gates() const {
-    return of("vendor_id", "") == "AuthenticAMD" && of("cpu family", "") == "26";
+  /// The kind of core, by what Linux says of its instructions, since a hypervisor may invent the
+  /// model; "another processor" for one that no gate is set for and no page has figures of.
+  std::string kind() const {
+    const std::string vendor = entry("vendor_id", ""), family = entry("cpu family", "");
+    if (vendor == "AuthenticAMD" && family == "26") return zen5;
+    if (vendor == "AuthenticAMD" && family == "25" && has("avx512f")) return zen4;
+    if (vendor == "GenuineIntel" && has("amx_tile")) return "Intel Sapphire Rapids or later";
+    if (vendor == "GenuineIntel" && has("avx512_vnni") && !has("avx512_vbmi2"))
+      return "Intel Cascade Lake";
+    return "another processor";
   }
 
  private:
-  std::string of(const char* key, const char* otherwise) const {
-    const auto found = of_.find(key);
-    return found == of_.end() ? otherwise : found->second;
+  std::string entry(const std::string& name, const char* otherwise) const {
+    const auto found = lines_.find(name);
+    return found == lines_.end() ? otherwise : found->second;
   }
-  std::map<std::string, std::string> of_;
+  bool has(const std::string& flag) const {
+    return (" " + entry("flags", "") + " ").find(" " + flag + " ") != std::string::npos;
+  }
+  std::map<std::string, std::string> lines_;
 };
 
 }  // namespace gates

@@ -2,13 +2,19 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+
+#include "instructions.hpp"
 
 namespace gates {
 namespace {
 
 nlohmann::ordered_json json_of(const Gate& gate) {
   if (gate.side == Gate::Side::None) return nullptr;
-  return {{gate.side == Gate::Side::AtLeast ? "at_least" : "at_most", gate.bound}};
+  nlohmann::ordered_json json{
+      {gate.side == Gate::Side::AtLeast ? "at_least" : "at_most", gate.bound}};
+  if (gate.processor) json["on"] = gate.processor;
+  return json;
 }
 
 }  // namespace
@@ -29,8 +35,10 @@ void Report::run(const Experiment& experiment) {
 }
 
 nlohmann::ordered_json Report::row(const Row& row, const Bench& bench, const Timings& timings) {
+  // On other processors than that of its gate a figure is measured without a verdict.
+  const Gate gate = row.gate.holds_on(processor_) ? row.gate : no_gate();
   nlohmann::ordered_json json{{"figure", row.figure}, {"gate", json_of(row.gate)}};
-  std::printf("  %-72s %8s  ", row.figure.c_str(), row.gate.text().c_str());
+  std::printf("  %-72s %8s  ", row.figure.c_str(), gate.text().c_str());
   const auto say = [&](const char* status, const std::string& why = "") {
     std::printf("%s%s%s\n", status, why.empty() ? "" : ": ", why.c_str());
     json["status"] = status;
@@ -69,21 +77,21 @@ nlohmann::ordered_json Report::row(const Row& row, const Bench& bench, const Tim
   }
   if (row.trees) {
     // What others do slows both trees alike. On a busy machine the interval is wider.
-    if (row.gate.passes(low) != row.gate.passes(high)) {
+    if (gate.passes(low) != gate.passes(high)) {
       ++inconclusive_;
       return say("INCONCLUSIVE", "the bound is inside the interval");
     }
-    ++(row.gate.passes(low) ? passed_ : missed_);
-    return say(row.gate.passes(low) ? "pass" : "SLOWER");
+    ++(gate.passes(low) ? passed_ : missed_);
+    return say(gate.passes(low) ? "pass" : "SLOWER");
   }
   if (timed && timings.quiet < limits_.wanted) {
-    if (row.gate.side != Gate::Side::None) ++inconclusive_, busy_ = true;
+    if (gate.side != Gate::Side::None) ++inconclusive_, busy_ = true;
     return say("INCONCLUSIVE", std::to_string(timings.quiet) + " quiet rounds of " +
                                    std::to_string(timings.rounds) + "; of all");
   }
-  if (row.gate.side == Gate::Side::None) return say("-");
-  ++(row.gate.passes(value) ? passed_ : missed_);
-  return say(row.gate.passes(value) ? "pass" : "MISSED");
+  if (gate.side == Gate::Side::None) return say("-");
+  ++(gate.passes(value) ? passed_ : missed_);
+  return say(gate.passes(value) ? "pass" : "MISSED");
 }
 
 std::vector<double> Report::values_of(const Row& row, const Bench& bench, const Timings& timings) {
@@ -112,6 +120,36 @@ void Report::times(const Bench& bench, const Timings& timings, nlohmann::ordered
     json["contenders"].push_back({{"name", bench.contenders_[i].name},
                                   {"seconds", seconds},
                                   {"elements", bench.contenders_[i].work}});
+  }
+  std::printf("\n");
+  for (std::size_t i = 0; explains_ && i < bench.contenders_.size(); ++i)
+    explain(bench.contenders_[i], quantile(timings.seconds[i], 0.5), json["contenders"][i]);
+}
+
+void Report::explain(const Contender& contender, double seconds,
+                     nlohmann::ordered_json& json) const {
+  const double ns = 1e9 * seconds / contender.work;
+  std::printf("  %s: %.3g ns an element", contender.name.c_str(), ns);
+  if (contender.bytes > 0) {
+    // memchr reads as much memory as the call works on, as fast as the C library can.
+    const auto bytes = static_cast<std::size_t>(contender.work * contender.bytes);
+    const std::vector<char> memory(bytes, 0);
+    const double reading = fastest_of(
+        [&] {
+          const void* volatile found = std::memchr(memory.data(), 1, bytes);
+          static_cast<void>(found);
+        },
+        0.1);
+    std::printf("; %.3g bytes, whose reading alone takes %.3g ns (%.0f %%)", contender.bytes,
+                1e9 * reading / contender.work, 100 * reading / seconds);
+    json["bytes"] = contender.bytes, json["reading_seconds"] = reading;
+  }
+  // Those of more threads cannot be counted (instructions.hpp), those of large calls take minutes.
+  const bool countable = contender.name.find("2T") == std::string::npos && contender.work < 1e5;
+  if (const long steps = countable ? instructions_of(contender.run, 500'000) : 0; steps > 0) {
+    const double instructions = static_cast<double>(steps) / contender.work;
+    std::printf("; %.3g instructions, %.2g a ns", instructions, instructions / ns);
+    json["instructions"] = steps;
   }
   std::printf("\n");
 }

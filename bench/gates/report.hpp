@@ -8,8 +8,12 @@ namespace gates {
 
 class Report {
  public:
-  explicit Report(RoundLimits limits) : limits_(limits) {}
+  Report(RoundLimits limits, std::string processor)
+      : limits_(limits), processor_(std::move(processor)) {}
 
+  /// From now on, says of each contender what bounds it: its bytes against the time of reading as
+  /// many, and its instructions.
+  void explain() { explains_ = true; }
   /// Sets up, measures and prints the figures of one experiment.
   void run(const Experiment& experiment);
   void print_summary() const;
@@ -22,12 +26,14 @@ class Report {
   /// The values of a figure in all rounds that count.
   static std::vector<double> values_of(const Row& row, const Bench& bench, const Timings& timings);
   void times(const Bench& bench, const Timings& timings, nlohmann::ordered_json& json) const;
+  void explain(const Contender& contender, double seconds, nlohmann::ordered_json& json) const;
 
   RoundLimits limits_;
+  std::string processor_;  // its kind
   std::mt19937 random_{20260601};
   nlohmann::ordered_json experiments_ = nlohmann::ordered_json::array();
   int passed_ = 0, missed_ = 0, wrong_ = 0, inconclusive_ = 0, not_measured_ = 0;
-  bool busy_ = false;
+  bool busy_ = false, explains_ = false;
   std::map<std::string, int> reasons_;
 };
 

@@ -15,7 +15,8 @@ namespace gates {
 struct Contender {
   std::string name;
   std::function<void()> run;
-  double work;  // elements that one run works on
+  double work;       // elements that one run works on
+  double bytes = 0;  // that it must move for an element, where that is known
 };
 
 struct RoundLimits {

@@ -90,8 +90,8 @@ Experiment experiment(const std::string& type, gdpo::index_t n, Gate gate) {
 
 std::vector<Experiment> update() {
   constexpr gdpo::index_t n = gdpo::index_t{1} << 26;
-  return {experiment<float>("float", n, at_least(0.8)),
-          experiment<double>("double", n / 2, at_least(0.8)),
+  return {experiment<float>("float", n, at_least(0.8).on(zen5)),
+          experiment<double>("double", n / 2, at_least(0.8).on(zen5)),
           experiment<gdpo::BFloat16>("bfloat16", n, no_gate())};
 }
 
