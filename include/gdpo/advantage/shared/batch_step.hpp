@@ -184,7 +184,7 @@ void write_group(const RewardBatch<T, Groups>& batch, index_t g, const Estimator
   for (; k < members; ++k) write_row(work, affine, batch.groups.row(g, k), out);
 }
 
-/// Renormalizes each of the groups first .. last - 1 by itself. work_of: the memory of a worker.
+/// Renormalizes each of the groups first .. last - 1 by itself, in the memory of a worker.
 /// side_by_side: groups of equal size may go together in lanes.
 template <class T, class Groups, class Renorm, class R>
 void renormalize_groups(const RewardBatch<T, Groups>& batch, index_t first, index_t last,

@@ -70,6 +70,7 @@ void write_whole_batch(const Pass& pass, const PrepassRows<S>& rows, std::vector
 template <class Exec>
 using PrepassLanes = std::conditional_t<std::is_same_v<Exec, Seq>, double, math::Native<double>>;
 
+/// The step of a pre-pass, which must live as long.
 template <class V, class S, class Pass>
 PrepassStep<S> step_of(const Pass& pass) {
   PrepassStep<S> step{&pass, pass.reach, is_shared(pass), true, {}, nullptr, nullptr};
