@@ -106,7 +106,8 @@ struct Lanes<Pack<L, S>> {
         return {__builtin_convertvector(n, Value)};
       } else {  // not every processor has the instruction: 2^52 + n has n as its low bits
         constexpr std::int64_t bits = 0x4330000000000000;
-        return {reinterpret_cast<Value>(n + bits) - 0x1p52};
+        // The result is hidden: the sum of several must not begin with their 2^52.
+        return math::opaque(V{reinterpret_cast<Value>(n + bits) - 0x1p52});
       }
     }
   };
