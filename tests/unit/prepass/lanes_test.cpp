@@ -102,8 +102,8 @@ TEST_CASE("a number by its place in the order of a large batch", "[prepass]") {
       const double low = sorted[static_cast<std::size_t>(below)];
       double expected = low;
       if (place > below)
-        expected += (static_cast<double>(sorted[static_cast<std::size_t>(below) + 1]) - low) *
-                    (place - below);
+        expected += gdpo::math::mul(  // no compiler makes one operation of this and the addition
+            static_cast<double>(sorted[static_cast<std::size_t>(below) + 1]) - low, place - below);
       const auto prepared = gdpo::prepare(batch, memory, pass);
       const double got = prepared.entropy_threshold;
       CHECK((got == expected || (std::isnan(got) && std::isnan(expected))));

@@ -144,12 +144,14 @@ class Ranking {
         const L x = math::Lanes<L>::load(as_floats + t);
         const auto inside = math::both(x >= math::constant<L>(low), x <= math::constant<L>(high));
         if constexpr (math::Lanes<L>::width == 1) {
-          if (inside) found_.push_back(static_cast<double>(values[t]));
+          if (inside && !math::is_nan(x)) found_.push_back(static_cast<double>(values[t]));
         } else {
           if (!math::any(inside)) return;
           for (int j = 0; j < math::Lanes<L>::width; ++j) {
             const auto one = static_cast<double>(as_floats[t + j]);
-            if (one >= low && one <= high) found_.push_back(static_cast<double>(values[t + j]));
+            // Under -ffast-math a comparison with NaN may be true.
+            if (!math::is_nan(one) && one >= low && one <= high)
+              found_.push_back(static_cast<double>(values[t + j]));
           }
         }
       });
