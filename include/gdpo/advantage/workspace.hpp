@@ -93,7 +93,6 @@ struct EstimatorScratch {
   std::vector<double> lane_weights;    // these weights, repeated for rows side by side in lanes
   std::vector<GroupScratch> workers;   // one for each worker
   std::vector<double> raw, centered;   // (N) of a report: values of the batch
-  std::vector<index_t> group_sizes;    // (G + 1) of a report: where each group begins
   std::vector<BatchStat> batch_stats;  // one for each column
   ColumnScratch columns;               // what these are computed from
   std::vector<double> partial_sums;    // sums of the blocks of the batch

@@ -120,6 +120,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
       if (call_.report) this->keep_factors(pack, first);
     }
   }
+  /// The same for one register of lanes after the other.
   GDPO_NOINLINE void apply_by_register(LanePack& pack, index_t first) {
     const int width = this->width();
     const double fewest = compares_v<Baseline> ? 2 : 1;
