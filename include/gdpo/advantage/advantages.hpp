@@ -36,7 +36,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
     check_out(function, batch, out);
     check_batch_step(function, batch, estimator.renorm);
     EstimatorScratch& work = ScratchOf::estimator(workspace);
-    Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
+    Evaluation<T, Groups, B, S> evaluation(function, exec, batch, estimator, work, report);
     evaluation(exec);
     fill_report(batch, evaluation, work, report);
     batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm, work, out);

@@ -26,6 +26,12 @@ struct NormalizeThenSum {
 };
 
 }  // namespace combine
+
+namespace detail {
+/// The rewards are summed before they are standardized: there is one column, their weighted sum.
+template <class Combine>
+constexpr bool sums_first_v = std::is_same_v<Combine, combine::SumThenNormalize>;
+}  // namespace detail
 GDPO_END_NAMESPACE
 
 namespace gdpo {

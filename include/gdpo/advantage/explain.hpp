@@ -282,13 +282,13 @@ Explanation explain(const RewardBatch<T, Groups>& batch,
                     const GroupAdvantage<B, S, C, Renorm>& estimator, index_t group) {
   using namespace detail;
   constexpr const char* function = "gdpo::explain";
-  constexpr bool sums_first = std::is_same_v<C, combine::SumThenNormalize>;
+  constexpr bool sums_first = sums_first_v<C>;
   contract::check_array(function, "rewards", batch.rewards);
   check_batch_step(function, batch, estimator.renorm);
   Workspace workspace;
   EstimatorScratch& work = ScratchOf::estimator(workspace);
   GroupReport report;
-  Evaluation<T, Groups, B, S, C> evaluation(function, seq, batch, estimator, work, &report);
+  Evaluation<T, Groups, B, S> evaluation(function, seq, batch, estimator, work, &report);
   const index_t rows = batch.rewards.extent[0], rewards = batch.rewards.extent[1];
   Explanation e;
   e.group = group;

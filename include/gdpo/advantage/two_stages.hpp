@@ -45,7 +45,7 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
     check_batch_step(function, batch, estimator.renorm);
     check_first_stage(function, estimator);
     EstimatorScratch& work = ScratchOf::estimator(workspace);
-    Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
+    Evaluation<T, Groups, B, S> evaluation(function, exec, batch, estimator, work, report);
     evaluation(exec);
     fill_report(batch, evaluation, work, report);
     const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);

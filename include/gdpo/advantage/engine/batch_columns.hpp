@@ -95,28 +95,6 @@ struct BatchColumns {
   }
 };
 
-/// Writes x (members, width) to a run for each of the first `lanes` lanes: target[begin[i] + k] =
-/// x[k, i].
-GDPO_NOINLINE inline void write_lanes(const double* x, index_t members, int width, int lanes,
-                                      const index_t* begin, double* target) {
-  constexpr int N = math::native_width<double>;
-  index_t k = 0;
-  if constexpr (N > 1) {
-    constexpr std::make_integer_sequence<int, N> all{};
-    for (; width % N == 0 && k + N <= members; k += N) {
-      for (int i = 0; i < lanes; i += N) {
-        math::Pack<N> block[N];
-        for (int j = 0; j < N; ++j) block[j] = math::Pack<N>::load(x + (k + j) * width + i);
-        transpose<N / 2>(block, all);
-        for (int j = 0; j < N && i + j < lanes; ++j) block[j].store(target + begin[i + j] + k);
-      }
-    }
-  }
-  for (; k < members; ++k) {
-    for (int i = 0; i < lanes; ++i) target[begin[i] + k] = x[k * width + i];
-  }
-}
-
 /// How many of n numbers are not 0.
 GDPO_NOINLINE inline index_t nonzero_of(const double* x, index_t n) {
   index_t count = 0;
@@ -125,19 +103,19 @@ GDPO_NOINLINE inline index_t nonzero_of(const double* x, index_t n) {
 }
 
 /// Reads groups into BatchColumns, with the scratch memory of one worker.
-template <class T, class Groups, bool sums_first>
-class ColumnReader : LanePacks<T, Groups, sums_first> {
-  using Base = LanePacks<T, Groups, sums_first>;
+template <class T, class Groups>
+class ColumnReader : LanePacks<T, Groups> {
+  using Base = LanePacks<T, Groups>;
   using Base::scratch_, Base::columns_, Base::lanes_, Base::groups_, Base::reader_, Base::batch_,
-      Base::work_;
+      Base::work_, Base::sums_first_;
   using typename Base::Order;
 
  public:
   /// lanes: groups may go side by side. compares: a group of one has a rule of its own, and is an
   /// error if refuses_one.
   ColumnReader(const BatchColumns& target, const RewardBatch<T, Groups>& batch,
-               const LaneReader<T, Groups, sums_first>& reader, EstimatorScratch& work,
-               GroupScratch& scratch, bool lanes, bool compares, bool refuses_one)
+               const LaneReader<T, Groups>& reader, EstimatorScratch& work, GroupScratch& scratch,
+               bool lanes, bool compares, bool refuses_one)
       : Base(reader, batch, work, scratch, nullptr, target.columns,
              {false, compares, false, !refuses_one}),
         target_(target),
@@ -167,10 +145,11 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
     index_t tiny = 0, *const list = scratch_.group_lists.data();
     const index_t n = this->list_groups(first, last, list, tiny);
     LanePack packs[Base::most_packs];
+    this->place(packs);
     for (index_t i = 0; i < n;) {
       int count = 0;
       for (; count < Base::most_packs && i < n; ++count)
-        i += this->start(packs[count], list + i, n - i, count);
+        i += this->start(packs[count], list + i, n - i);
       for (index_t block = 0; block < columns_; block += lanes_) {
         for (int s = 0; s < count; ++s) this->load(packs[s], block);
         for (int s = 0; s < count; ++s) this->find_moments(packs[s], block);
@@ -203,13 +182,15 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
   }
   /// Writes the values of a pack without gaps.
   void keep_runs(const LanePack& pack, index_t first) const {
-    index_t begin[most_lanes];
+    index_t begin[most_lanes], lengths[most_lanes];
     const int used = pack.groups * lanes_;
     for (int i = 0; i < used; ++i) {
       const index_t c = first + i % lanes_;
       begin[i] = c * target_.stride + target_.work.begins[as_size(pack.number[i / lanes_])];
+      lengths[i] = pack.members;
     }
-    write_lanes(pack.block, pack.members, this->width(), used, begin, target_.work.raw.data());
+    write_runs(pack.block, this->width(), used, pack.members, pack.members, lengths, begin,
+               target_.work.raw.data());
   }
   /// Writes the values that are not NaN.
   GDPO_NOINLINE void keep_known(const LanePack& pack, index_t first) const {
@@ -232,7 +213,7 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
     const auto row = [this, g](index_t k) { return batch_.groups.row(g, k); };
     double* const x = scratch_.column.data();
     for (index_t c = 0; c < columns_; ++c) {
-      if constexpr (sums_first) {
+      if (sums_first_) {
         reader_.weighted_sums(g, members, lanes_asked_ ? scratch_.lanes.data() : nullptr, x,
                               scratch_.magnitudes.data());
       } else {
@@ -244,11 +225,11 @@ class ColumnReader : LanePacks<T, Groups, sums_first> {
       double magnitude = 0;
       for (index_t k = 0; k < members; ++k) {
         if (batch_.valid && batch_.valid(row(k)) == 0) continue;
-        if (sums_first) magnitude = (math::max)(magnitude, scratch_.magnitudes[as_size(k)]);
+        if (sums_first_) magnitude = (math::max)(magnitude, scratch_.magnitudes[as_size(k)]);
         if (!this->missing(x[k])) values[n++] = x[k];
       }
       GroupStat stat = group_stat(Order{}, values, n);
-      if (sums_first) detail::equate_sums(stat, reader_.terms(), magnitude);
+      if (sums_first_) detail::equate_sums(stat, reader_.terms(), magnitude);
       complete_ = complete_ && n == members;
       refused_ = refused_ || (n == 1 && refuses_one_);
       target_.keep(g, c, n, squares_of(stat), stat.mean, stat.mean_low,

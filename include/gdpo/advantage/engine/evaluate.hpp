@@ -12,28 +12,26 @@ namespace detail {
 
 /// One call of advantages_into up to the combined values. It fills row_sums and row_state of the
 /// scratch.
-template <class T, class Groups, class Baseline, class Scale, class Combine>
+template <class T, class Groups, class Baseline, class Scale>
 class Evaluation {
  public:
-  /// The rewards are summed before they are standardized.
-  static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
   /// All members of a group have one baseline and one multiplier.
   static constexpr bool one_factor = once_a_group_v<Baseline, Scale>;
 
  private:
-  using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
-  using Worker = OneGroup<Call>;
+  using Call = GroupCall<T, Groups, Baseline, Scale>;
+  using Worker = OneGroup<T, Groups, Baseline, Scale>;
   using Order = typename Groups::Order;
 
  public:
-  using Reader = LaneReader<T, Groups, sums_first>;
+  using Reader = LaneReader<T, Groups>;
   /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
   static constexpr bool zero_sum = Worker::zero_sum;
 
   template <class Exec, class Estimator>
   Evaluation(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch,
              const Estimator& estimator, EstimatorScratch& work, GroupReport* report)
-      : reader_(function, batch, estimator, work),
+      : reader_(function, batch, reward_settings(estimator), work),
         units_(batch),
         workers_(
             workers_for(exec, units_.count(), batch.rewards.extent[0] * batch.rewards.extent[1])),
@@ -78,6 +76,13 @@ class Evaluation {
     Worker(call_, call_.work.workers[0], observer).combine_group(g);
   }
 
+  /// The same without the types of the policies.
+  GroupTerms terms() {
+    return {this, [](void* evaluation, index_t g, TermObserver observer) {
+              static_cast<Evaluation*>(evaluation)->observe(g, observer);
+            }};
+  }
+
   const Reader& reader() const { return reader_; }
   const GroupUnits& units() const { return units_; }
   index_t workers() const { return workers_; }
@@ -120,7 +125,7 @@ class Evaluation {
       work.terms.resize(members * 8);
       work.used.assign(members, 1);
       work.present.resize(members);
-      LanePacks<T, Groups, sums_first>::reserve(work, members, as_size(units_.size));
+      LanePacks<T, Groups>::reserve(work, members, as_size(units_.size));
     }
   }
 
@@ -193,8 +198,8 @@ class Evaluation {
     detail::for_each_unit(exec, workers_, units_.count(), [&](index_t worker, index_t unit) {
       GroupScratch& scratch = call_.work.workers[as_size(worker)];
       error.guard(unit, [&] {
-        ColumnReader<T, Groups, sums_first> read(columns, call_.batch, reader_, call_.work, scratch,
-                                                 call_.lanes, compares_v<Baseline>, refuses_one);
+        ColumnReader<T, Groups> read(columns, call_.batch, reader_, call_.work, scratch,
+                                     call_.lanes, compares_v<Baseline>, refuses_one);
         if (!read.read(unit, units_.begin(unit), units_.end(unit))) scratch.cases.refused = true;
       });
     });

@@ -12,22 +12,25 @@ namespace detail {
 /// One filling in of a report, except `degenerate`, which the evaluation has filled in. Where the
 /// execution tag asks for lanes, groups of similar lengths go side by side; the others, and those
 /// with an infinite reward, go one by one. Both give the same bits.
-template <class T, class Groups, class Evaluation>
+template <class T, class Groups>
 class ReportFiller {
   using Order = typename Groups::Order;
   static constexpr index_t P = report_lanes;
 
  public:
-  ReportFiller(const RewardBatch<T, Groups>& batch, Evaluation& evaluation, EstimatorScratch& work,
+  template <class Baseline, class Scale>
+  ReportFiller(const RewardBatch<T, Groups>& batch,
+               Evaluation<T, Groups, Baseline, Scale>& evaluation, EstimatorScratch& work,
                GroupReport& report)
       : batch_(batch),
         groups_{batch.groups},
-        evaluation_(evaluation),
+        terms_(evaluation.terms()),
+        lanes_(evaluation.lanes()),
         reader_(evaluation.reader()),
         work_(work),
         report_(report),
         memory_(evaluation.report_memory()),
-        rules_{Evaluation::sums_first, Evaluation::one_factor, reader_.skips(),
+        rules_{reader_.sums_first(), evaluation.one_factor, reader_.skips(),
                reader_.replaces_nan()} {}
 
   GDPO_NOINLINE void operator()() {
@@ -103,7 +106,7 @@ class ReportFiller {
 
   void describe_groups() {
     ReportPack<Order> pack(memory_, rules_, work_, report_);
-    const bool lanes = evaluation_.lanes() && memory_.lanes() > 1;
+    const bool lanes = lanes_ && memory_.lanes() > 1;
     for (index_t g = 0; g < memory_.groups;) {
       const index_t first_sum = next_sum_;
       pack.groups = 1;
@@ -111,7 +114,7 @@ class ReportFiller {
         const bool asks = rules_.asks() && work_.used_rewards.size() > 1;
         for (index_t p = 0; p < pack.groups && asks; ++p) {
           if (report_.degenerate[as_size(g + p)]) continue;
-          add_explained(read_group(g + p), rules_, terms());
+          add_explained(read_group(g + p), rules_, terms_);
         }
       } else {
         next_sum_ = first_sum;
@@ -119,11 +122,6 @@ class ReportFiller {
       }
       g += pack.groups;
     }
-  }
-  GroupTerms terms() {
-    return {&evaluation_, [](void* context, index_t g, TermObserver observer) {
-              static_cast<Evaluation*>(context)->observe(g, observer);
-            }};
   }
 
   /// The arrays of one group.
@@ -195,7 +193,7 @@ class ReportFiller {
     for (const double sum : work_.raw) work_.centered[as_size(next_sum_++)] = sum;
     add_pairs(table);
     if (!report_.degenerate[as_size(g)] && !work_.used_rewards.empty())
-      add_explained(table, rules_, terms());
+      add_explained(table, rules_, terms_);
   }
 
   // ---- groups side by side ----------------------------------------------------------------------
@@ -389,8 +387,9 @@ class ReportFiller {
 
   const RewardBatch<T, Groups>& batch_;
   const BorrowedGroups<Groups> groups_;
-  Evaluation& evaluation_;
-  const typename Evaluation::Reader& reader_;
+  const GroupTerms terms_;
+  const bool lanes_;
+  const LaneReader<T, Groups>& reader_;
   EstimatorScratch& work_;
   GroupReport& report_;
   const ReportMemory memory_;
@@ -403,7 +402,7 @@ class ReportFiller {
 template <class T, class Groups, class Evaluation>
 void fill_report(const RewardBatch<T, Groups>& batch, Evaluation& evaluation,
                  EstimatorScratch& work, GroupReport* report) {
-  if (report) ReportFiller<T, Groups, Evaluation>(batch, evaluation, work, *report)();
+  if (report) ReportFiller<T, Groups>(batch, evaluation, work, *report)();
 }
 template <class T, class Groups, class Evaluation>
 void fill_report(const RewardBatch<T, Groups>&, Evaluation&, EstimatorScratch&, std::nullptr_t) {}

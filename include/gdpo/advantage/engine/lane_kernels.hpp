@@ -50,33 +50,25 @@ GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
 
 /// Weighted sums of rows, and the sums of their |terms|. x: (members, P, L). For member k of row
 /// p they are written to sums and magnitudes at k stride + p if `first`, and added to what is
-/// there otherwise.
+/// there otherwise. skip: without the rewards that are NaN; the magnitude of a row that has no other
+/// is then -0.
 template <int L, int P>
 GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pack<L * P>& weights,
-                                bool first, double* sums, double* magnitudes, index_t stride) {
-  using Rows = math::Pack<P>;
-  const Rows zero = Rows::all(0.0);
-  for (index_t k = 0; k < members; ++k, sums += stride, magnitudes += stride) {
-    const auto terms = mul(weights, math::Pack<L * P>::load(x + k * (L * P)));
-    ((first ? zero : Rows::load(sums)) + segment_sums<L>(terms)).store(sums);
-    ((first ? zero : Rows::load(magnitudes)) + segment_sums<L>(abs(terms))).store(magnitudes);
-  }
-}
-
-/// The same without the rewards that are NaN. The magnitude of a row that has no other is -0.
-template <int L, int P>
-GDPO_NOINLINE void add_known(const double* x, index_t members, const math::Pack<L * P>& weights,
-                             bool first, double* sums, double* magnitudes, index_t stride) {
+                                bool skip, bool first, double* sums, double* magnitudes,
+                                index_t stride) {
   using Rows = math::Pack<P>;
   using Lanes = math::Pack<L * P>;
-  const Rows zero = Rows::all(0.0), none = Rows::all(-0.0);
+  const Rows zero = Rows::all(0.0), none = Rows::all(skip ? -0.0 : 0.0);
   const Lanes nothing = Lanes::all(0.0), no_size = Lanes::all(-0.0), multiplied = weights;
   const auto padding = multiplied == nothing;
   for (index_t k = 0; k < members; ++k, sums += stride, magnitudes += stride) {
     const Lanes value = Lanes::load(x + k * (L * P));
-    const auto missing = is_nan(value);
-    const Lanes terms = select(missing, nothing, mul(multiplied, value));
-    const Lanes sizes = select(either(missing, padding), no_size, abs(terms) + nothing);
+    Lanes terms = mul(multiplied, value), sizes = abs(terms);
+    if (skip) {
+      const auto missing = is_nan(value);
+      terms = select(missing, nothing, terms);
+      sizes = select(either(missing, padding), no_size, sizes + nothing);
+    }
     ((first ? zero : Rows::load(sums)) + segment_sums<L>(terms)).store(sums);
     ((first ? none : Rows::load(magnitudes)) + segment_sums<L>(sizes)).store(magnitudes);
   }
@@ -95,8 +87,8 @@ struct LanePack {
   bool declined[most_side_by_side];    ///< The group is left to the general path.
   bool declines;                       ///< Some group is.
   bool uneven;                         ///< The lanes do not all have `members` values.
+  bool ties;                           ///< Some group has equal scores.
   bool skips;                          ///< The sums are without missing rewards.
-  bool has_rows;                       ///< `rows` is filled in.
   /// Leaves group p to the general path.
   void decline(int p) { declined[p] = declines = true; }
   // (members, P, L) values, later terms; (members, P) scores, and the sums of their |terms| or of
@@ -116,8 +108,9 @@ struct LanePack {
       second_max[most_lanes];
   // What the policies give.
   alignas(64) double base[most_lanes], base_low[most_lanes], factor[most_lanes];
-  // Of each group, and 0 beyond the last: the bound of add_scores and the largest |score|; the
-  // range of the scores, and the largest sum of |terms|, NaN where a score is not finite.
+  // Of each group: the bound of add_scores and the largest |score|; the range of the scores, and
+  // the largest sum of |terms|, NaN where a score is not finite. Beyond the last group `largest` and
+  // `high` are infinite and the others 0, so that no scores seem equal there.
   alignas(64) double bound[most_side_by_side] = {}, largest[most_side_by_side] = {};
   alignas(64) double low[most_side_by_side] = {}, high[most_side_by_side] = {},
                      size[most_side_by_side] = {};
@@ -127,7 +120,8 @@ struct LanePack {
 
 /// Combined values of members, a block of L rewards at a time, of a pack without gaps.
 ///
-///     scores (members, P)  sum over the rewards of (x - base) factor
+///     scores (members, P)  sum over the rewards of (x - base) factor; with `terms` of the block,
+///                          of which make_terms has made terms
 ///     largest (P)          max |score| over the members
 ///     bound (P)            sum over the rewards of m2 factor^2
 ///
@@ -135,138 +129,173 @@ struct LanePack {
 /// whose base is the mean of the group, so that (x - base)^2 <= m2. With C rewards the sum of the
 /// |terms| of a row is then at most sqrt(C bound), by Cauchy-Schwarz.
 template <int L, int P>
-GDPO_NOINLINE void add_scores(LanePack& pack, bool first) {
+GDPO_NOINLINE void add_scores(LanePack& pack, bool first, bool terms) {
   using Lanes = math::Pack<L * P>;
   using Groups = math::Pack<P>;
-  const Split<Lanes> subtracted{Lanes::load(pack.base), Lanes::load(pack.base_low)};
-  const Lanes multiplied = Lanes::load(pack.factor), m2 = Lanes::load(pack.m2);
+  const Split<Lanes> base{Lanes::load(pack.base), Lanes::load(pack.base_low)};
+  const Lanes factor = Lanes::load(pack.factor), m2 = Lanes::load(pack.m2);
   const Groups zero = Groups::all(0.0);
-  ((first ? zero : Groups::load(pack.bound)) +
-   segment_sums<L>(mul(mul(multiplied, multiplied), m2)))
+  ((first ? zero : Groups::load(pack.bound)) + segment_sums<L>(mul(mul(factor, factor), m2)))
       .store(pack.bound);
+  const Lanes nothing = Lanes::all(0.0), one = Lanes::all(1.0);
+  const Split<Lanes> subtracted = terms ? Split<Lanes>{nothing, nothing} : base;
+  const Lanes multiplied = terms ? one : factor;
   Groups most = zero;
   const double* x = pack.block;
   double* score = pack.scores;
   for (index_t k = 0; k < pack.members; ++k, x += L * P, score += P) {
-    const Lanes terms = mul(center(Lanes::load(x), subtracted), multiplied);
-    const Groups sum = (first ? zero : Groups::load(score)) + segment_sums<L>(terms);
+    const Lanes added = mul(center(Lanes::load(x), subtracted), multiplied);
+    const Groups sum = (first ? zero : Groups::load(score)) + segment_sums<L>(added);
     sum.store(score);
     most = (math::max)((math::max)(most, sum), zero - sum);
   }
   most.store(pack.largest);
 }
 
-/// Writes 0 where add_known_scores adds, for P groups.
-GDPO_HOST_INLINE void clear_scores(LanePack& pack, int P) {
-  std::fill_n(pack.bound, P, 0.0);
-  std::fill_n(pack.scores, pack.members * P, 0.0);
-  std::fill_n(pack.magnitudes, pack.members * P, 0.0);
-}
-
-/// The same of a pack in which values may be missing: they add 0. exact: also the range of the
-/// scores of the members that count, and the largest sum of their |terms|, and no bound. The scores
-/// begin with clear_scores.
-template <int L, int P>
-GDPO_NOINLINE void add_known_scores(LanePack& pack, bool exact) {
-  using Lanes = math::Pack<L * P>;
-  using Groups = math::Pack<P>;
-  const Split<Lanes> subtracted{Lanes::load(pack.base), Lanes::load(pack.base_low)};
-  const Lanes multiplied = Lanes::load(pack.factor), nothing = Lanes::all(0.0);
-  const auto ignored = is_zero(multiplied);
-  const Groups zero = Groups::all(0.0), limit = Groups::all(math::infinity);
-  if (!exact) {
-    (Groups::load(pack.bound) +
-     segment_sums<L>(mul(mul(multiplied, multiplied), Lanes::load(pack.m2))))
-        .store(pack.bound);
-  }
-  Groups most = zero, low = limit, high = -limit, size = zero, unknown = zero;
-  const double* x = pack.block;
-  double *score = pack.scores, *magnitude = pack.magnitudes, *row = pack.rows;
-  for (index_t k = 0; k < pack.members; ++k, x += L * P, score += P, magnitude += P, row += P) {
-    const Lanes value = Lanes::load(x);
-    Lanes terms = mul(center(value, subtracted), multiplied);
-    if (k >= pack.known) terms = select(is_nan(value), nothing, terms);
-    if (exact) terms = select(ignored, nothing, terms);
-    const Groups sum = Groups::load(score) + segment_sums<L>(terms);
-    sum.store(score);
-    if (!exact) {
-      most = (math::max)((math::max)(most, sum), zero - sum);
-      continue;
+/// Makes terms (x - base) factor of the values in the block, `width` lanes of them: 0 for a value
+/// that is missing, and where the factor is 0.
+GDPO_NOINLINE inline void make_terms(LanePack& pack, int width) {
+  constexpr int N = math::native_width<double>;
+  using Lanes = math::Pack<N>;
+  const Lanes zero = Lanes::all(0.0);
+  for (int i = 0; i < width; i += N) {
+    const Split<Lanes> base{Lanes::load(pack.base + i), Lanes::load(pack.base_low + i)};
+    const Lanes factor = Lanes::load(pack.factor + i);
+    const auto ignored = is_zero(factor);
+    double* x = pack.block + i;
+    for (index_t k = 0; k < pack.members; ++k, x += width) {
+      const Lanes value = Lanes::load(x);
+      select(either(ignored, is_nan(value)), zero, mul(center(value, base), factor)).store(x);
     }
-    const Groups sizes = Groups::load(magnitude) + segment_sums<L>(math::abs(terms));
-    sizes.store(magnitude);
-    unknown = unknown + (sizes - sizes);
-    size = (math::max)(size, sizes);
-    const Groups counted = k >= pack.known ? sum + Groups::load(row) : sum;
-    low = (math::min)(low, counted);
-    high = (math::max)(high, counted);
   }
-  most.store(pack.largest);
-  low.store(pack.low);
-  high.store(pack.high);
-  (size + unknown).store(pack.size);
 }
 
-/// Declines the groups of the mask.
-GDPO_NOINLINE inline void decline_where(LanePack& pack,
-                                        const math::Mask<most_side_by_side>& groups) {
-  using Groups = math::Pack<most_side_by_side>;
-  double flags[most_side_by_side];
-  select(groups, Groups::all(1.0), Groups::all(0.0)).store(flags);
-  for (int p = 0; p < pack.groups; ++p) {
-    if (flags[p] != 0) pack.decline(p);
+/// Adds a block of terms to the scores, and the |terms| to the magnitudes.
+template <int L, int P>
+GDPO_HOST_INLINE void add_terms(LanePack& pack, bool first) {
+  add_weighted<L, P>(pack.block, pack.members, math::Pack<L * P>::all(1.0), false, first,
+                     pack.scores, pack.magnitudes, P);
+}
+
+/// Places of a pack are taken in blocks of most_side_by_side, one register after the other. Place i
+/// is of group i mod P. Here the last places are repeated up to a whole block, and their number is
+/// returned.
+GDPO_HOST_INLINE index_t fill_block(const LanePack& pack, int P, double* x) {
+  const index_t n = pack.members * P,
+                whole = (n + most_side_by_side - 1) / most_side_by_side * most_side_by_side;
+  for (index_t i = n; i < whole; ++i) x[i] = x[i - P];
+  return whole;
+}
+
+/// The range of the scores of the members that count, and the largest sum of their |terms|, of P
+/// groups.
+GDPO_NOINLINE inline void find_score_range(LanePack& pack, int P) {
+  constexpr int N = math::native_width<double>, all = most_side_by_side;
+  using Lanes = math::Pack<N>;
+  const Lanes zero = Lanes::all(0.0), limit = Lanes::all(math::infinity);
+  const bool gaps = pack.known < pack.members;
+  double* const rows = gaps ? pack.rows : pack.scores;
+  index_t places = 0;
+  for (double* const x : {pack.scores, pack.magnitudes, rows}) places = fill_block(pack, P, x);
+  for (int i = 0; i < all; i += N) {
+    Lanes low = limit, high = -limit, size = zero, unknown = zero;
+    for (index_t place = i; place < places; place += all) {
+      const Lanes sum = Lanes::load(pack.scores + place),
+                  sizes = Lanes::load(pack.magnitudes + place),
+                  counted = gaps ? sum + Lanes::load(rows + place) : sum;
+      unknown = unknown + (sizes - sizes);
+      size = (math::max)(size, sizes);
+      low = (math::min)(low, counted);
+      high = (math::max)(high, counted);
+    }
+    low.store(pack.low + i), high.store(pack.high + i), (size + unknown).store(pack.size + i);
+  }
+  for (int i = P; i < all; ++i) {
+    double &low = pack.low[i & (P - 1)], &high = pack.high[i & (P - 1)],
+           &size = pack.size[i & (P - 1)];
+    low = (math::min)(low, pack.low[i]), high = (math::max)(high, pack.high[i]);
+    size = math::is_nan(pack.size[i]) ? pack.size[i] : (math::max)(pack.size[i], size);
+    pack.low[i] = pack.size[i] = 0, pack.high[i] = math::infinity;
   }
 }
 
 /// Decides by the bound which groups have equal scores; see LanePacks::decide. False: for some
 /// group that the bound does not tell.
 GDPO_NOINLINE inline bool decide(LanePack& pack, index_t columns) {
-  using Groups = math::Pack<most_side_by_side>;
+  constexpr int N = math::native_width<double>;
+  using Groups = math::Pack<N>;
   const double least = 2 * rounding_of_sum(columns, 1.0);
-  const Groups zero = Groups::all(0.0), one = Groups::all(1.0), bound = Groups::load(pack.bound),
-               largest = Groups::load(pack.largest),
-               limit = mul(Groups::all(least * least * static_cast<double>(columns)), bound);
-  const auto equal = largest == zero, unclear = not_finite(bound),
-             decided = either(either(equal, unclear), mul(largest, largest) > limit);
-  select(equal, one, zero).store(pack.same_scores);
-  if (any(unclear)) decline_where(pack, unclear);
-  return !any(select(decided, zero, one) > zero);
+  const Groups zero = Groups::all(0.0), one = Groups::all(1.0),
+               square = Groups::all(least * least * static_cast<double>(columns));
+  Groups open = zero;
+  auto ties = zero < zero, infinite = ties;
+  for (int i = 0; i < most_side_by_side; i += N) {
+    const Groups bound = Groups::load(pack.bound + i), largest = Groups::load(pack.largest + i);
+    const auto equal = largest == zero, unclear = not_finite(bound),
+               decided = either(equal, mul(largest, largest) > mul(square, bound));
+    select(equal, one, zero).store(pack.same_scores + i);
+    ties = either(ties, equal), infinite = either(infinite, unclear);
+    open = open + select(either(decided, unclear), zero, one);
+  }
+  pack.ties = any(ties);
+  for (int p = 0; any(infinite) && p < pack.groups; ++p) {
+    if (math::not_finite(pack.bound[p])) pack.decline(p);
+  }
+  return !any(open > zero);
 }
 /// The same by the exact range of the scores. CombinedRange::equal adds the |terms| in another
 /// order, so that a close call is unclear. False: the bound would not have told.
 GDPO_NOINLINE inline bool decide_exactly(LanePack& pack, index_t columns, bool sums_first) {
-  using Groups = math::Pack<most_side_by_side>;
-  const double rounding = sums_first ? 0.0 : rounding_of_sum(columns, 1.0);
-  const Groups zero = Groups::all(0.0), one = Groups::all(1.0), size = Groups::load(pack.size),
-               range = Groups::load(pack.high) - Groups::load(pack.low),
-               tolerance = mul(Groups::all(rounding), size),
-               slack = mul(Groups::all(0x1p-40), tolerance);
-  const auto equal = range <= tolerance - slack, told = either(equal, range > tolerance + slack);
-  select(equal, one, zero).store(pack.same_scores);
-  const auto unclear = select(not_finite(size), one, select(told, zero, one)) > zero;
-  if (any(unclear)) decline_where(pack, unclear);
-  const auto clear = either(range > mul(Groups::all(4.0), tolerance), size == zero);
-  return !any(select(clear, zero, one) > zero);
+  constexpr int N = math::native_width<double>;
+  using Groups = math::Pack<N>;
+  const Groups zero = Groups::all(0.0), one = Groups::all(1.0),
+               rounding = Groups::all(sums_first ? 0.0 : rounding_of_sum(columns, 1.0));
+  double unclear[most_side_by_side];
+  Groups open = zero, declined = zero;
+  auto ties = zero < zero;
+  for (int i = 0; i < most_side_by_side; i += N) {
+    const Groups size = Groups::load(pack.size + i),
+                 range = Groups::load(pack.high + i) - Groups::load(pack.low + i),
+                 tolerance = mul(rounding, size), slack = mul(Groups::all(0x1p-40), tolerance);
+    const auto equal = range <= tolerance - slack, told = either(equal, range > tolerance + slack),
+               clear = either(range > mul(Groups::all(4.0), tolerance), size == zero);
+    const Groups flag = select(not_finite(size), one, select(told, zero, one));
+    select(equal, one, zero).store(pack.same_scores + i);
+    flag.store(unclear + i);
+    ties = either(ties, equal), declined = declined + flag;
+    open = open + select(clear, zero, one);
+  }
+  pack.ties = any(ties);
+  for (int p = 0; any(declined > zero) && p < pack.groups; ++p) {
+    if (unclear[p] != 0) pack.decline(p);
+  }
+  return !any(open > zero);
 }
-/// Writes exactly 0 to the scores of groups in which they are equal.
-template <int P>
-GDPO_NOINLINE void clear_equal(LanePack& pack) {
-  using Groups = math::Pack<P>;
-  const Groups zero = Groups::all(0.0);
-  const auto equal = Groups::load(pack.same_scores) > zero;
-  if (!any(equal)) return;
-  for (index_t k = 0; k < pack.members; ++k)
-    select(equal, zero, Groups::load(pack.scores + k * P)).store(pack.scores + k * P);
+/// Writes exactly 0 to the scores of groups, P in the pack, in which they are equal.
+GDPO_NOINLINE inline void clear_equal(LanePack& pack, int P) {
+  constexpr int N = math::native_width<double>, all = most_side_by_side;
+  using Lanes = math::Pack<N>;
+  const Lanes zero = Lanes::all(0.0);
+  const index_t places = pack.members * P;
+  double flags[all];  // P is a power of two
+  for (int i = 0; i < all; ++i) flags[i] = pack.same_scores[i & (P - 1)];
+  for (int i = 0; i < all; i += N) {
+    const auto equal = Lanes::load(flags + i) > zero;
+    if (!any(equal)) continue;
+    for (index_t place = i; place < places; place += all)
+      select(equal, zero, Lanes::load(pack.scores + place)).store(pack.scores + place);
+  }
 }
 
 /// Whether rows of weighted sums (places) have a sum that is NaN, or a magnitude of -0.
 GDPO_NOINLINE inline bool any_special_sum(const double* sums, const double* magnitudes,
                                           index_t places) {
-  constexpr int P = side_by_side<1>;
-  using Rows = math::Pack<P>;
+  constexpr int N = math::native_width<double>;
+  static_assert(side_by_side<1> % N == 0, "places are whole registers");
+  using Rows = math::Pack<N>;
   const Rows zero = Rows::all(0.0), none = Rows::all(-0.0);
   auto special = zero < zero;
-  for (index_t i = 0; i < places; i += P) {
+  for (index_t i = 0; i < places; i += N) {
     const Rows difference = collect_differences(zero, Rows::load(magnitudes + i), none);
     special = either(special, either(is_nan(Rows::load(sums + i)), has_no_bit(difference)));
   }
@@ -321,30 +350,40 @@ GDPO_NOINLINE void find_range(LanePack& pack) {
   second_min.store(pack.second_min), second_max.store(pack.second_max);
 }
 
-/// Writes the scores to runs of rows: target[first[p] + k] = score[k, p] for the members k of each
-/// group p.
-template <int P>
-GDPO_NOINLINE void write_runs(const LanePack& pack, const index_t* first, double* target) {
-  const double* const score = pack.scores;
-  const int groups = pack.groups;
-  constexpr int W = (std::min)(P, math::native_width<double>);
+/// Writes the columns of x, (members, stride), to runs: target[first[i] + k] = x[k, i] for k <
+/// lengths[i]. `shortest` and `longest` are the range of these lengths.
+template <int W>
+GDPO_NOINLINE void write_columns(const double* x, int stride, int columns, index_t shortest,
+                                 index_t longest, const index_t* lengths, const index_t* first,
+                                 double* target) {
   index_t k = 0;
   if constexpr (W > 1) {
-    const index_t shortest = pack.shortest;
     constexpr std::make_integer_sequence<int, W> lanes{};
-    for (; k + W <= shortest; k += W) {
-      for (int p = 0; p < groups; p += W) {
+    for (; stride % W == 0 && k + W <= shortest; k += W) {
+      for (int i = 0; i < columns; i += W) {
         math::Pack<W> block[W];
-        for (int i = 0; i < W; ++i) block[i] = math::Pack<W>::load(score + (k + i) * P + p);
+        const double* source = x + k * stride + i;
+        for (int j = 0; j < W; ++j, source += stride) block[j] = math::Pack<W>::load(source);
         transpose<W / 2>(block, lanes);
-        for (int i = 0; i < W && p + i < groups; ++i) block[i].store(target + first[p + i] + k);
+        const bool whole = i + W <= columns;
+        for (int j = 0; j < W && (whole || i + j < columns); ++j)
+          block[j].store(target + first[i + j] + k);
       }
     }
   }
-  if (k == pack.members) return;
-  for (int p = 0; p < groups; ++p) {
-    for (index_t i = k; i < pack.length[p]; ++i) target[first[p] + i] = score[i * P + p];
+  if (k == longest) return;
+  for (int i = 0; i < columns; ++i) {
+    for (index_t rest = k; rest < lengths[i]; ++rest)
+      target[first[i] + rest] = x[rest * stride + i];
   }
+}
+/// The same in packs as wide as the columns allow.
+GDPO_HOST_INLINE void write_runs(const double* x, int stride, int columns, index_t shortest,
+                                 index_t longest, const index_t* lengths, const index_t* first,
+                                 double* target) {
+  constexpr int N = math::native_width<double>;
+  const auto write = stride < N ? write_columns<(std::max)(1, N / 2)> : write_columns<N>;
+  write(x, stride, columns, shortest, longest, lengths, first, target);
 }
 
 }  // namespace detail

@@ -4,8 +4,6 @@
 #include <gdpo/advantage/engine/lane_reader.hpp>
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>
-#include <gdpo/group/borrowed.hpp>
-#include <gdpo/group/by_offsets.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -27,12 +25,12 @@ GDPO_HOST_INLINE void keep_for_report(EstimatorScratch& work, index_t columns, i
   kept[0] = factor, kept[1] = base.high, kept[2] = base.low;
 }
 
-/// The packs of one worker. sums_first: a column is the weighted sum of the rewards.
-template <class T, class Groups, bool sums_first>
+/// The packs of one worker.
+template <class T, class Groups>
 class LanePacks {
  public:
   using Order = typename Groups::Order;
-  using Reader = LaneReader<T, Groups, sums_first>;
+  using Reader = LaneReader<T, Groups>;
   /// Packs are taken through the steps in turn, so that one computes while another waits for a
   /// sum or a square root.
   static constexpr int most_packs = 2;
@@ -47,6 +45,7 @@ class LanePacks {
         report_(report),
         columns_(columns),
         traits_(traits),
+        sums_first_(reader.sums_first()),
         longest_(static_cast<index_t>(scratch.column.size())),
         lanes_(lanes_of(columns)),
         groups_(rows_side_by_side(lanes_)) {}
@@ -60,9 +59,9 @@ class LanePacks {
   }
 
  protected:
-  /// Doubles for a member: values, scores, magnitudes and flags, and with sums_first the rewards.
-  static constexpr index_t member_scratch =
-      (sums_first ? 2 : 1) * most_lanes + 3 * most_side_by_side;
+  /// Doubles for a member: values, and the rewards that are summed to them; scores, magnitudes and
+  /// flags.
+  static constexpr index_t member_scratch = 2 * most_lanes + 3 * most_side_by_side;
   /// Extra doubles, so that the memory can start at a cache line: full-width stores should not
   /// cross one.
   static constexpr std::size_t padding = 7;
@@ -81,13 +80,9 @@ class LanePacks {
   /// Calls f(L, P) with the numbers of lanes of a group and of groups as integral constants.
   template <class F>
   GDPO_HOST_INLINE void with_shape(const F& f) const {
-    if constexpr (sums_first) {
-      f(std::integral_constant<int, 1>{}, std::integral_constant<int, side_by_side<1>>{});
-    } else {
-      with_lanes(lanes_, [&](auto lanes) {
-        f(lanes, std::integral_constant<int, side_by_side<decltype(lanes)::value>>{});
-      });
-    }
+    with_lanes(lanes_, [&](auto lanes) {
+      f(lanes, std::integral_constant<int, side_by_side<decltype(lanes)::value>>{});
+    });
   }
 
   /// Calls f(W) with the number of lanes of a pack as an integral constant: shapes of one width
@@ -96,7 +91,7 @@ class LanePacks {
   GDPO_HOST_INLINE void with_width(const F& f) const {
     constexpr int one = side_by_side<1>, two = 2 * side_by_side<2>, four = 4 * side_by_side<4>,
                   eight = 8 * side_by_side<8>;
-    if (sums_first || width() == one) return f(std::integral_constant<int, one>{});
+    if (width() == one) return f(std::integral_constant<int, one>{});
     if constexpr (two != one && two != eight) {
       if (width() == two) return f(std::integral_constant<int, two>{});
     }
@@ -141,9 +136,25 @@ class LanePacks {
     return n;
   }
 
+  /// Gives the packs their memory.
+  void place(LanePack* packs) const {
+    for (int s = 0; s < most_packs; ++s) {
+      LanePack& pack = packs[s];
+      pack.block = aligned(scratch_.lanes) + s * longest_ * member_scratch;
+      pack.scores = pack.block + longest_ * most_lanes;
+      pack.magnitudes = pack.scores + longest_ * most_side_by_side;
+      pack.rows = pack.magnitudes + longest_ * most_side_by_side;
+      pack.rewards = pack.rows + longest_ * most_side_by_side;
+      pack.flagged = scratch_.flagged.data() + s * longest_ * most_side_by_side;
+      pack.flagged_scores = scratch_.flagged_scores.data() + s * longest_ * most_side_by_side;
+      for (int p = groups_; p < most_side_by_side; ++p)
+        pack.largest[p] = pack.high[p] = math::infinity;
+    }
+  }
+
   /// Starts a pack with the first groups of the list, and returns how many they are: groups of
   /// which none is more than twice as long as another.
-  index_t start(LanePack& pack, const index_t* list, index_t n, int number) const {
+  index_t start(LanePack& pack, const index_t* list, index_t n) const {
     index_t shortest = batch_.groups.length(list[0]), longest = shortest;
     int p = same_length_ ? static_cast<int>((std::min<index_t>)(groups_, n)) : 0;
     for (; !same_length_ && p < groups_ && p < n; ++p) {
@@ -155,20 +166,15 @@ class LanePacks {
     pack.groups = p;
     std::fill_n(pack.declined, most_side_by_side, false);
     pack.declines = false;
-    for (int q = 0; q < most_side_by_side; ++q) {  // places left over repeat the first group
-      pack.number[q] = list[q < p ? q : 0];
-      pack.length[q] = pack.counted[q] = longest;
+    if (p == most_side_by_side) {
+      std::copy_n(list, most_side_by_side, pack.number);
+    } else {  // places left over repeat the first group
+      for (int q = 0; q < groups_; ++q) pack.number[q] = list[q < p ? q : 0];
     }
-    for (int q = 0; !same_length_ && q < most_side_by_side; ++q)
+    for (int q = 0; q < most_side_by_side; ++q) pack.length[q] = pack.counted[q] = longest;
+    for (int q = 0; !same_length_ && q < groups_; ++q)
       pack.length[q] = pack.counted[q] = batch_.groups.length(pack.number[q]);
     pack.members = longest, pack.known = pack.shortest = shortest;
-    pack.block = aligned(scratch_.lanes) + number * longest_ * member_scratch;
-    pack.scores = pack.block + longest * most_lanes;
-    pack.magnitudes = pack.scores + longest * most_side_by_side;
-    pack.rows = pack.magnitudes + longest * most_side_by_side;
-    pack.rewards = pack.rows + longest * most_side_by_side;
-    pack.flagged = scratch_.flagged.data() + number * longest_ * most_side_by_side;
-    pack.flagged_scores = scratch_.flagged_scores.data() + number * longest_ * most_side_by_side;
     find_unused(pack);
     return p;
   }
@@ -179,14 +185,14 @@ class LanePacks {
   /// column. Places without a row, and unused rows, are NaN.
   void load(LanePack& pack, index_t first) {
     const PackRows<Groups> rows{{batch_.groups}, pack.number, pack.length};
-    if constexpr (sums_first) {
+    if (sums_first_) {
       const bool skip = pack.skips = reader_.skips() && (suspicious_ || pack.known < pack.members);
       reader_.lane_sums(rows, pack.members, skip, pack.rewards, pack.block, pack.magnitudes);
       if (skip || reader_.changes_sums()) finish_sums(pack, rows);
     } else {
-      with_shape([&](auto lanes, auto groups) {
-        constexpr int L = decltype(lanes)::value, P = decltype(groups)::value;
-        reader_.template load_lanes<L, P>(rows, 0, pack.members, first, pack.block);
+      with_lanes(lanes_, [&](auto lanes) {
+        reader_.template load_lanes<decltype(lanes)::value>(rows, 0, groups_, pack.members, first,
+                                                            pack.block);
       });
     }
     if (pack.known < pack.members) leave_gaps(pack);
@@ -199,31 +205,25 @@ class LanePacks {
       pack.uneven = false;
     } else {
       if (complete) suspicious_ = true;
-      if (sums_first && reader_.skips() && !pack.skips) load(pack, first);
+      if (sums_first_ && reader_.skips() && !pack.skips) load(pack, first);
       if (suspicious_) pack.known = 0;
       moments_of_known(pack);
       judge(pack, first);
     }
-    if constexpr (sums_first) equate_sums(pack);
+    if (sums_first_) equate_sums(pack);
     if (!traits_.per_member) return;
     with_width([&](auto lanes) { find_range<decltype(lanes)::value>(pack); });
-    if constexpr (!sums_first) {
-      for (int i = 0; i < width(); ++i)
-        pack.equal[i] = pack.min[i] == pack.max[i], pack.rounding[i] = 0;
-    }
+    for (int i = 0; !sums_first_ && i < width(); ++i)
+      pack.equal[i] = pack.min[i] == pack.max[i], pack.rounding[i] = 0;
   }
 
   /// Adds the scores of the block.
   void add(LanePack& pack, index_t first, bool exact) const {
-    if (exact && pack.known < pack.members && !pack.has_rows) flag_rows(pack);
+    const bool terms = exact || pack.known < pack.members;
+    if (terms) make_terms(pack, width());
     with_shape([&](auto lanes, auto groups) {
       constexpr int L = decltype(lanes)::value, P = decltype(groups)::value;
-      if (!exact && pack.known == pack.members) {
-        add_scores<L, P>(pack, first == 0);
-      } else {
-        if (first == 0) clear_scores(pack, P);
-        add_known_scores<L, P>(pack, exact);
-      }
+      exact ? add_terms<L, P>(pack, first == 0) : add_scores<L, P>(pack, first == 0, terms);
     });
   }
 
@@ -244,8 +244,8 @@ class LanePacks {
   }
 
   /// The value of a row in a column.
-  double value(index_t row, index_t c) const {
-    if constexpr (sums_first) {
+  GDPO_NOINLINE double value(index_t row, index_t c) const {
+    if (sums_first_) {
       double magnitude;
       return reader_.weighted_sum(row, magnitude);
     } else {
@@ -287,9 +287,10 @@ class LanePacks {
   /// its terms (see add_scores for the bound); since they sum to 0, they then differ. False: some
   /// group needs the exact scores.
   bool decide(LanePack& pack, bool exact) const {
-    const bool decided =
-        exact ? decide_exactly(pack, columns_, sums_first) : detail::decide(pack, columns_);
-    return decided;
+    if (!exact) return detail::decide(pack, columns_);
+    if (pack.known < pack.members) flag_rows(pack);
+    find_score_range(pack, groups_);
+    return decide_exactly(pack, columns_, sums_first_);
   }
 
   /// Writes the scores to row_sums, and the states of rows that do not count.
@@ -298,14 +299,12 @@ class LanePacks {
       if (!pack.declined[p])
         report_->degenerate[as_size(pack.number[p])] = pack.same_scores[p] != 0;
     }
-    if (traits_.zero_sum) {
-      with_shape([&](auto, auto groups) { clear_equal<decltype(groups)::value>(pack); });
-    }
+    if (traits_.zero_sum && pack.ties) clear_equal(pack, groups_);
     const BorrowedGroups<Groups> borrowed{batch_.groups};
     double* row_sums = work_.row_sums.data();
     if (index_t begin[most_side_by_side]; find_runs(pack, begin)) {
-      with_shape(
-          [&](auto, auto groups) { write_runs<decltype(groups)::value>(pack, begin, row_sums); });
+      write_runs(pack.scores, groups_, pack.groups, pack.shortest, pack.members, pack.length, begin,
+                 row_sums);
     } else {
       for (int p = 0; p < pack.groups; ++p) {
         for (index_t k = 0; k < pack.length[p]; ++k)
@@ -322,6 +321,7 @@ class LanePacks {
   GroupReport* report_;
   index_t columns_;  ///< Of the call.
   EstimatorTraits traits_;
+  bool sums_first_;  ///< A column is the weighted sum of the rewards.
   index_t longest_;
   int lanes_,                 ///< L, the columns of a group in a pack.
       groups_;                ///< P, the groups of a pack.
@@ -347,7 +347,6 @@ class LanePacks {
       if (pack.flags > 0) pack.known = 0;
     }
     pack.unused = pack.flags;
-    pack.has_rows = false;
   }
   /// Fills in pack.rows.
   void flag_rows(LanePack& pack) const {
@@ -356,8 +355,7 @@ class LanePacks {
     for (int p = 0; p < groups_; ++p) {
       for (index_t k = pack.length[p]; k < pack.members; ++k) pack.rows[k * groups_ + p] = nan;
     }
-    for (index_t i = 0; i < pack.flags; ++i) pack.rows[pack.flagged[i]] = math::nan();
-    pack.has_rows = true;
+    for (index_t i = 0; i < pack.flags; ++i) pack.rows[pack.flagged[i]] = nan;
   }
   /// Writes NaN where no row is, or none that is used.
   GDPO_NOINLINE void leave_gaps(LanePack& pack) const {
@@ -365,12 +363,12 @@ class LanePacks {
     for (int p = 0; p < groups_; ++p) {
       for (index_t k = pack.length[p]; k < pack.members; ++k) {
         std::fill_n(pack.block + (k * groups_ + p) * lanes_, lanes_, nan);
-        if (sums_first) pack.magnitudes[k * groups_ + p] = 0;
+        if (sums_first_) pack.magnitudes[k * groups_ + p] = 0;
       }
     }
     for (index_t i = 0; i < pack.flags; ++i) {
       std::fill_n(pack.block + pack.flagged[i] * lanes_, lanes_, nan);
-      if (sums_first) pack.magnitudes[pack.flagged[i]] = 0;
+      if (sums_first_) pack.magnitudes[pack.flagged[i]] = 0;
     }
   }
 
@@ -470,7 +468,6 @@ class LanePacks {
       if (!reader_.used(row) || !is_excluded(row)) continue;
       pack.flagged[pack.flags++] = place, --pack.counted[p];
     }
-    pack.has_rows = false;
     if (pack.counted[p] < (traits_.compares ? 2 : 1)) pack.decline(p);
   }
   /// Whether the row is excluded because it has no reward.
@@ -508,10 +505,9 @@ class LanePacks {
   bool find_runs(const LanePack& pack, index_t* begin) const {
     const BorrowedGroups<Groups> borrowed{batch_.groups};
     bool runs = true;
-    constexpr bool consecutive = std::is_same_v<Groups, GroupsOf> || is_by_offsets_v<Groups>;
     for (int p = 0; p < pack.groups; ++p) {
       const index_t g = pack.number[p], row = begin[p] = borrowed.row(g, 0);
-      for (index_t k = 1; !consecutive && k < pack.length[p]; ++k)
+      for (index_t k = 1; !is_consecutive_v<Groups> && k < pack.length[p]; ++k)
         runs = runs && borrowed.row(g, k) == row + k;
     }
     return runs;

@@ -4,9 +4,14 @@
 #include <gdpo/advantage/engine/lane_kernels.hpp>
 #include <gdpo/advantage/shared/reward_reader.hpp>
 #include <gdpo/group/borrowed.hpp>
+#include <gdpo/group/by_offsets.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
+
+/// The rows of a group follow each other.
+template <class Groups>
+constexpr bool is_consecutive_v = std::is_same_v<Groups, GroupsOf> || is_by_offsets_v<Groups>;
 
 /// Rows to be read side by side: row k of place p is member p apart + k step of group number[p].
 template <class Groups>
@@ -15,29 +20,24 @@ struct PackRows {
   const index_t *number, *lengths;
   index_t step = 1, apart = 0;
   GDPO_HOST_INLINE index_t length(int p) const { return lengths[p]; }
-  /// The first member of place p; the others follow by `step`.
-  GDPO_HOST_INLINE index_t first(int p) const { return p * apart; }
-  /// Gives the rows of the members of the group at place p.
-  GDPO_HOST_INLINE auto members(int p) const {
-    return [all = groups, g = number[p]](index_t member) { return all.row(g, member); };
-  }
+  /// Gives the rows of place p.
   GDPO_HOST_INLINE auto of(int p) const {
-    return
-        [row = members(p), begin = first(p), by = step](index_t k) { return row(begin + k * by); };
+    return [all = groups, g = number[p], first = p * apart, by = step](index_t k) {
+      return all.row(g, first + k * by);
+    };
   }
 };
 
 /// A RewardReader that also reads rewards side by side.
-template <class T, class Groups, bool sums_first>
-class LaneReader : public RewardReader<T, Groups, sums_first> {
-  using Base = RewardReader<T, Groups, sums_first>;
+template <class T, class Groups>
+class LaneReader : public RewardReader<T, Groups> {
+  using Base = RewardReader<T, Groups>;
   using Base::batch_, Base::work_, Base::stored_, Base::rules_;
 
  public:
   using Base::weighted_sum, Base::changed_sum;
 
-  template <class Estimator>
-  LaneReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
+  LaneReader(const char* function, const RewardBatch<T, Groups>& batch, const RewardSettings& e,
              EstimatorScratch& work)
       : Base(function, batch, e, work) {
     spread_weights(work);
@@ -81,10 +81,10 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
       constexpr int L = decltype(lanes)::value, count = (std::min)(P, side_by_side<L>);
       for (index_t first = 0; first < reward_count; first += L) {
         for (int p = 0; p < P; p += count) {
-          load_lanes<L, count>(rows, p, members, first, scratch);
+          load_lanes<L>(rows, p, count, members, first, scratch);
           const auto weights = lane_weights<L * count>(first, side_by_side<L>);
-          const auto add = skip ? add_known<L, count> : add_weighted<L, count>;
-          add(scratch, members, weights, first == 0, sums + p, magnitudes + p, P);
+          add_weighted<L, count>(scratch, members, weights, skip, first == 0, sums + p,
+                                 magnitudes + p, P);
         }
       }
     });
@@ -102,42 +102,15 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   /// rows.length(p), to x (members, P, L), as their statistics see them. Lanes beyond the last
   /// reward get 0 or another number, places without a row any. Nothing is refused here: what is to
   /// be refused stays NaN or infinite.
-  template <int L, int P>
-  GDPO_NOINLINE void load_lanes(const PackRows<Groups> rows, int begin, index_t members,
-                                index_t first, double* x) const {
-    // A copy: as far as the compiler knows, the stores below could change batch_.
-    const View<const T, 2> rewards = batch_.rewards;
+  template <int L>
+  GDPO_HOST_INLINE void load_lanes(const PackRows<Groups>& rows, int begin, int P, index_t members,
+                                   index_t first, double* x) const {
     const index_t lanes =
         (std::min<index_t>)(L, static_cast<index_t>(work_.used_rewards.size()) - first);
-    const bool whole = stored_.dense && lanes == L;
-    // A full load of an incomplete block reads on into the next row, so in the last row it is not
-    // used.
-    const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
-    const auto block_mask = first_lanes<L>(lanes);
-    const auto zero = math::Pack<L>::all(0.0);
-    index_t place[L] = {};
-    for (int j = 0; !stored_.dense && j < lanes; ++j)
-      place[j] = work_.used_rewards[as_size(first + j)] * rewards.stride[1];
-    for (int j = 0; stored_.dense && j < L; ++j) place[j] = first + j;
-    for (int p = 0; p < P; ++p) {
-      double* target = x + p * L;
-      const index_t n = rows.length(begin + p);
-      const auto row_of = rows.members(begin + p);
-      index_t member = rows.first(begin + p);
-      if (whole) {
-        for (index_t k = 0; k < n; ++k, member += rows.step, target += P * L)
-          math::Pack<L>::load(&rewards(row_of(member), first)).store(target);
-        continue;
-      }
-      for (index_t k = 0; k < n; ++k, member += rows.step, target += P * L) {
-        const index_t i = row_of(member);
-        if (i < loadable) {
-          select(block_mask, math::Pack<L>::load(&rewards(i, first)), zero).store(target);
-        } else {
-          const T* const row = &rewards(i, 0);
-          for (int j = 0; j < L; ++j) target[j] = j < lanes ? load(row[place[j]]) : 0.0;
-        }
-      }
+    if (stored_.dense && lanes == L) {
+      load_whole<L>(rows, begin, P, first, x);
+    } else {
+      load_part<L>(rows, begin, P, first, lanes, x);
     }
     if (!stored_.plain) change(rows, begin, P, members, first, lanes, L, x);
   }
@@ -152,6 +125,60 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   }
 
  private:
+  /// load_lanes of L stored rewards that are next to each other.
+  template <int L>
+  GDPO_NOINLINE void load_whole(const PackRows<Groups>& rows, int begin, int P, index_t first,
+                                double* x) const {
+    // A copy: as far as the compiler knows, the stores below could change batch_.
+    const View<const T, 2> rewards = batch_.rewards;
+    const index_t stride = P * L, step = rows.step * rewards.stride[0];
+    for (int p = 0; p < P; ++p, x += L) {
+      const index_t n = rows.length(begin + p);
+      if (n == 0) continue;
+      const auto row_of = rows.of(begin + p);
+      const T* source = &rewards(row_of(0), first);
+      double* target = x;
+      for (index_t k = 0;;) {
+        math::Pack<L>::load(source).store(target);
+        if (++k == n) break;
+        target += stride;
+        if constexpr (is_consecutive_v<Groups>) {
+          source += step;
+        } else {
+          source = &rewards(row_of(k), first);
+        }
+      }
+    }
+  }
+  /// The same of `lanes` rewards that may stand apart.
+  template <int L>
+  GDPO_NOINLINE void load_part(const PackRows<Groups>& rows, int begin, int P, index_t first,
+                               index_t lanes, double* x) const {
+    const View<const T, 2> rewards = batch_.rewards;
+    // A full load of an incomplete block reads on into the next row, so in the last row it is not
+    // used.
+    const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
+    const auto block_mask = first_lanes<L>(lanes);
+    const auto zero = math::Pack<L>::all(0.0);
+    index_t place[L] = {};
+    for (int j = 0; !stored_.dense && j < lanes; ++j)
+      place[j] = work_.used_rewards[as_size(first + j)] * rewards.stride[1];
+    for (int j = 0; stored_.dense && j < L; ++j) place[j] = first + j;
+    for (int p = 0; p < P; ++p, x += L) {
+      const index_t n = rows.length(begin + p);
+      const auto row_of = rows.of(begin + p);
+      double* target = x;
+      for (index_t k = 0; k < n; ++k, target += P * L) {
+        const index_t i = row_of(k);
+        if (i < loadable) {
+          select(block_mask, math::Pack<L>::load(&rewards(i, first)), zero).store(target);
+        } else {
+          const T* const row = &rewards(i, 0);
+          for (int j = 0; j < L; ++j) target[j] = j < lanes ? load(row[place[j]]) : 0.0;
+        }
+      }
+    }
+  }
   /// Applies the settings to stored rewards, as RewardRules::gated and adjusted do. groups: P.
   GDPO_NOINLINE void change(const PackRows<Groups>& rows, int begin, int groups, index_t members,
                             index_t first, index_t lanes, int L, double* x) const {
@@ -176,7 +203,8 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
       }
     }
     if (missing_or_bounded()) settle(x, members * (groups * L));
-    const int j = sums_first || rules_.penalty.coef == 0 ? -1 : column_of(rules_.penalty.reward);
+    const int j =
+        rules_.sums_first || rules_.penalty.coef == 0 ? -1 : column_of(rules_.penalty.reward);
     for (int p = 0; j >= 0 && p < groups; ++p) {
       const auto row = rows.of(begin + p);
       for (index_t k = 0; k < rows.length(begin + p); ++k)
@@ -210,14 +238,14 @@ class LaneReader : public RewardReader<T, Groups, sums_first> {
   /// Whether settle() changes anything.
   bool missing_or_bounded() const {
     return rules_.missing.infinite == InfiniteEntry::Missing ||
-           rules_.missing.entry == MissingEntry::Zero || (!sums_first && rules_.clips);
+           rules_.missing.entry == MissingEntry::Zero || (!rules_.sums_first && rules_.clips);
   }
   /// Missing and infinite rewards, and bounds, of n stored rewards.
   GDPO_NOINLINE void settle(double* x, index_t n) const {
     constexpr int N = math::native_width<double>;
     using Lanes = math::Pack<N>;
     const Missing& missing = rules_.missing;
-    const bool clips = !sums_first && rules_.clips,
+    const bool clips = !rules_.sums_first && rules_.clips,
                rejects = missing.infinite == InfiniteEntry::Reject;
     const Lanes zero = Lanes::all(0.0), lo = Lanes::all(rules_.clip.lo),
                 hi = Lanes::all(rules_.clip.hi), nan = Lanes::all(math::nan());

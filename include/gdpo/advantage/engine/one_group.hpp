@@ -10,9 +10,6 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-template <class Call>
-class OneGroup;
-
 /// What one member goes through in one column, as an observer of OneGroup sees it.
 struct ObservedTerm {
   index_t column, member;
@@ -31,9 +28,9 @@ struct TermObserver {
 /// is what is centered and scaled by itself: with NormalizeThenSum each reward whose weight is not
 /// 0, with SumThenNormalize the weighted sum of these rewards. A raw singleton is a group with one
 /// used value in some column, to which Rule::Raw applies.
-template <class T, class Groups, class Baseline, class Scale, bool sums_first>
-class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
-  using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
+template <class T, class Groups, class Baseline, class Scale>
+class OneGroup {
+  using Call = GroupCall<T, Groups, Baseline, Scale>;
   using Order = typename Groups::Order;
   static constexpr bool takes_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
 
@@ -50,7 +47,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
     if constexpr (takes_lanes) {
       if (side_by_side && first < last && !call_.work.used_rewards.empty()) {
-        SideBySide<T, Groups, Baseline, Scale, sums_first>(call_, work_)
+        SideBySide<T, Groups, Baseline, Scale>(call_, work_)
             .combine(first, last, [this](index_t g) { combine_group(g); });
         return;
       }
@@ -68,7 +65,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   void combine_group(index_t g) {
     begin_group(g);
     if (members_ == 0) return;
-    if constexpr (sums_first) {
+    if (sums_first()) {
       add_terms(0, 1.0, work_.scores.data(), 1);
     } else {
       for (index_t first = 0; first < call_.columns; first += 8) {
@@ -111,6 +108,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return center(args.value, base_);
   }
 
+  bool sums_first() const { return call_.reader.sums_first(); }
+
   // ---- one group --------------------------------------------------------------------------------
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
@@ -145,7 +144,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       score = combined_of(score, call_.reader.replaces_nan());
       if (used(k) && !excluded(k)) range.add(score, work_.magnitudes[as_size(k)]);
     }
-    const bool equal = range.equal(sums_first, call_.columns),
+    const bool equal = range.equal(sums_first(), call_.columns),
                lone = range.is_lone(call_.baseline, call_.singleton);
     if (call_.report) call_.report->degenerate[as_size(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
@@ -178,7 +177,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// Reads the values of all members in column c. A missing value is read as NaN.
   void read_column(index_t c) {
     double* x = work_.column.data();
-    if constexpr (sums_first) {
+    if (sums_first()) {
       double* lanes = call_.lanes ? work_.lanes.data() : nullptr;
       call_.reader.weighted_sums(group_, members_, lanes, x, work_.magnitudes.data());
     } else {
@@ -219,7 +218,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     stat_ = group_stat(Order{}, work_.values.data(), n);
     if constexpr (reads_order_v<Baseline> || reads_order_v<Scale>)
       order_statistics(stat_, work_.values.data(), n);
-    if constexpr (sums_first) {
+    if (sums_first()) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
         if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[as_size(k)]);
@@ -268,12 +267,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
         factor = math::mul(weight, multiplier);
       }
       known = true;
-      if constexpr (!sums_first) {
-        if (call_.report) keep_for_report(call_.work, call_.columns, group_, c, factor, base_);
+      if (call_.report && !sums_first()) {
+        keep_for_report(call_.work, call_.columns, group_, c, factor, base_);
       }
       const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
-      if (!sums_first) work_.magnitudes[as_size(k)] += math::abs(term);
+      if (!sums_first()) work_.magnitudes[as_size(k)] += math::abs(term);
       if (observer_.see) {
         observer_.see(observer_.context,
                       {c, k, rule, args, base_.high + base_.low, above, multiplier, term});

@@ -7,14 +7,14 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// What the workers of one call share: the batch, the policies and the scratch memory.
-template <class T, class Groups, class Baseline, class Scale, bool sums_first>
+template <class T, class Groups, class Baseline, class Scale>
 struct GroupCall {
   const char* function;
   const RewardBatch<T, Groups>& batch;
   const Baseline& baseline;
   const Scale& scale;
   Singleton singleton;
-  const LaneReader<T, Groups, sums_first>& reader;
+  const LaneReader<T, Groups>& reader;
   EstimatorScratch& work;
   GroupReport* report = nullptr;
   index_t columns;     ///< Number of columns: rewards with a weight, or 1 for their weighted sum.
@@ -22,7 +22,7 @@ struct GroupCall {
 
   template <class Estimator>
   GroupCall(const char* name, const RewardBatch<T, Groups>& rewards, const Estimator& e,
-            const LaneReader<T, Groups, sums_first>& reads, EstimatorScratch& scratch)
+            const LaneReader<T, Groups>& reads, EstimatorScratch& scratch)
       : function(name),
         batch(rewards),
         baseline(e.baseline),
@@ -30,7 +30,7 @@ struct GroupCall {
         singleton(e.singleton),
         reader(reads),
         work(scratch),
-        columns(sums_first ? 1 : static_cast<index_t>(scratch.used_rewards.size())) {}
+        columns(reads.sums_first() ? 1 : static_cast<index_t>(scratch.used_rewards.size())) {}
 };
 
 /// The fast path: several groups side by side in lanes, and the policies in lanes too. Groups of a
@@ -38,10 +38,11 @@ struct GroupCall {
 /// gaps in the lanes, which add nothing. It leaves to the general path of one_group.hpp the groups
 /// that have a rule of their own: of one member, of values that are not finite, or to be refused.
 /// Both paths give the same bits.
-template <class T, class Groups, class Baseline, class Scale, bool sums_first>
-class SideBySide : LanePacks<T, Groups, sums_first> {
-  using Base = LanePacks<T, Groups, sums_first>;
-  using Base::scratch_, Base::columns_, Base::lanes_, Base::groups_, Base::traits_, Base::reader_;
+template <class T, class Groups, class Baseline, class Scale>
+class SideBySide : LanePacks<T, Groups> {
+  using Base = LanePacks<T, Groups>;
+  using Base::scratch_, Base::columns_, Base::lanes_, Base::groups_, Base::traits_, Base::reader_,
+      Base::sums_first_;
   static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
   /// A policy is asked for every member.
   static constexpr bool per_member = !once_a_group_v<Baseline, Scale>;
@@ -54,7 +55,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
  public:
   using Base::reserve;
 
-  SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch)
+  SideBySide(const GroupCall<T, Groups, Baseline, Scale>& call, GroupScratch& scratch)
       : Base(call.reader, call.batch, call.work, scratch, call.report, call.columns,
              {zero_sum, compares_v<Baseline>, per_member,
               call.singleton == Singleton::Zero || call.singleton == Singleton::Exclude}),
@@ -69,10 +70,11 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
     std::copy_n(list + n, tiny, declined);
     index_t left = tiny;
     LanePack packs[Base::most_packs];
+    this->place(packs);
     for (index_t i = 0; i < n;) {
       int count = 0;
       for (; count < Base::most_packs && i < n; ++count)
-        i += this->start(packs[count], list + i, n - i, count);
+        i += this->start(packs[count], list + i, n - i);
       combine_packs(packs, count);
       for (int s = 0; s < count; ++s) {
         for (int p = 0; packs[s].declines && p < packs[s].groups; ++p) {
@@ -116,9 +118,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
         apply_to_groups<decltype(lanes)::value>(pack, first, 0, pack.members, nullptr);
       });
     }
-    if constexpr (!sums_first) {
-      if (call_.report) this->keep_factors(pack, first);
-    }
+    if (call_.report && !sums_first_) this->keep_factors(pack, first);
   }
   /// The same for one register of lanes after the other.
   GDPO_NOINLINE void apply_by_register(LanePack& pack, index_t first) {
@@ -160,8 +160,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
     All factor = math::constant<All>(call_.scale(of_scale<M>(stat, first, i)));
     if constexpr (from_group_v<Baseline>)
       factor = select(All::load(pack.equal + i) > zero, zero, factor);
-    if constexpr (!sums_first)
-      factor = mul(reader_.template lane_weights<M>(first, groups_, i), factor);
+    if (!sums_first_) factor = mul(reader_.template lane_weights<M>(first, groups_, i), factor);
     if (same) {
       base.high = select(*same, base.high, All::load(pack.base + i));
       base.low = select(*same, base.low, All::load(pack.base_low + i));
@@ -193,7 +192,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
       base = split<Lanes>(call_.baseline(of_baseline<M>(stat, first, i)));
     if constexpr (per_group_v<Scale>)
       scale = math::constant<Lanes>(call_.scale(of_scale<M>(stat, first, i)));
-    if constexpr (!sums_first) weight = reader_.template lane_weights<N>(first, groups_, i);
+    if (!sums_first_) weight = reader_.template lane_weights<N>(first, groups_, i);
     const index_t stride = this->width();
     const double *base_numbers = of_baseline<M>(stat, first, i).of_batch,
                  *scale_numbers = of_scale<M>(stat, first, i).of_batch;
@@ -249,7 +248,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
         MemberArgs args{{stat, call_.work.batch_stats[as_size(first + i % lanes_)]}};
         args.value = x;
         const double weight =
-            sums_first ? 1.0 : call_.work.reward_weights[as_size(first + i % lanes_)];
+            sums_first_ ? 1.0 : call_.work.reward_weights[as_size(first + i % lanes_)];
         const Split<double> base = base_of(call_.baseline, rule, args, nullptr);
         const double above = center(x, base);
         const double factor = factor_of(call_.scale, rule, args, above, nullptr);
@@ -271,7 +270,7 @@ class SideBySide : LanePacks<T, Groups, sums_first> {
     }
   }
 
-  const GroupCall<T, Groups, Baseline, Scale, sums_first>& call_;
+  const GroupCall<T, Groups, Baseline, Scale>& call_;
   bool exact_ = false;  ///< The last packs needed exact scores.
   BatchStat no_batch_{};
 };

@@ -28,23 +28,28 @@ GDPO_COLD inline void check_clip(const char* function, const Bounds& clip) {
                  "lo <= 0 <= hi, so that a row that gets 0 keeps it");
 }
 
-/// Throws unless the columns that baseline and scale say they read are there.
-template <class Batch, class Baseline, class Scale>
-void check_policy_columns(const char* function, const Batch& batch, const Baseline&, const Scale&) {
-  if constexpr (reads_tokens_v<Baseline> || reads_tokens_v<Scale>) {
-    check_present(function, batch, &Batch::tokens, "token counts, because a policy reads them");
-  }
-  if constexpr (reads_external_v<Baseline> || reads_external_v<Scale>) {
-    check_present(function, batch, &Batch::baseline);
-  }
+/// The settings by which an estimator reads rewards.
+template <class B, class S, class C, class R>
+RewardSettings reward_settings(const GroupAdvantage<B, S, C, R>& e) {
+  return {sums_first_v<C>,
+          reads_tokens_v<B> || reads_tokens_v<S>,
+          reads_external_v<B> || reads_external_v<S>,
+          e.missing,
+          e.singleton,
+          e.penalty,
+          e.weights,
+          e.gates,
+          e.reward_clip,
+          e.clip};
 }
 
 /// Checks shapes and settings. It reads no number of the batch, except that
 /// check_groups(function, rows) of the host reads the offsets of by_offsets.
-template <bool sums_first, class T, class Groups, class Estimator, class CheckGroups>
-void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
-                   const CheckGroups& check_groups) {
+template <class T, class Groups, class CheckGroups>
+void check_rewards(const char* function, const RewardBatch<T, Groups>& batch,
+                   const RewardSettings& e, const CheckGroups& check_groups) {
   using contract::text;
+  using Batch = RewardBatch<T, Groups>;
   contract::check_extents(function, "rewards", 2, batch.rewards.extent);
   const index_t rows = batch.rewards.extent[0], reward_count = batch.rewards.extent[1];
   const auto check_finite = [function](const contract::Text& name, double value) {
@@ -72,31 +77,33 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   check_clip(function, e.clip);
   check_finite("penalty.coef", e.penalty.coef);
   if (e.penalty.coef != 0) {
-    check_present(function, batch, &RewardBatch<T, Groups>::penalty);
-    if (sums_first && e.penalty.reward != -1) {
+    check_present(function, batch, &Batch::penalty);
+    if (e.sums_first && e.penalty.reward != -1) {
       contract::fail(function, "penalty.reward", text(e.penalty.reward),
                      "-1: with SumThenNormalize the penalty is on the sum");
     }
-    if (!sums_first && (e.penalty.reward < 0 || e.penalty.reward >= reward_count)) {
+    if (!e.sums_first && (e.penalty.reward < 0 || e.penalty.reward >= reward_count)) {
       contract::fail(function, "penalty.reward", text(e.penalty.reward),
                      "the reward that carries the penalty, from 0 to " + text(reward_count - 1) +
                          ": with NormalizeThenSum each reward is standardized by itself");
     }
   }
-  check_policy_columns(function, batch, e.baseline, e.scale);
+  if (e.reads_tokens)
+    check_present(function, batch, &Batch::tokens, "token counts, because a policy reads them");
+  if (e.reads_external) check_present(function, batch, &Batch::baseline);
   check_column_sizes(function, batch);
 }
 
 /// The first row whose number is not a count: negative, infinite or NaN. `rows` if there is none.
 GDPO_NOINLINE inline index_t first_without_count(const Column& column, index_t rows) {
-  using Lanes = math::Pack<8>;
-  constexpr index_t block = 512;
+  constexpr index_t block = 512, N = math::native_width<double>;
+  using Lanes = math::Pack<N>;
   double counts[block];
   for (index_t begin = 0; begin < rows; begin += block) {
     const index_t n = rows - begin < block ? rows - begin : block;
     column.copy_rows(begin, n, counts);
-    for (index_t i = n; i % 8 != 0; ++i) counts[i] = 0;
-    for (index_t i = 0; i < n; i += 8) {
+    for (index_t i = n; i % N != 0; ++i) counts[i] = 0;
+    for (index_t i = 0; i < n; i += N) {
       const Lanes count = Lanes::load(counts + i);
       if (!any(either(not_finite(count), count < Lanes::all(0.0)))) continue;
       for (index_t row = begin + i;; ++row) {

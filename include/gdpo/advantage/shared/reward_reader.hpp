@@ -7,8 +7,8 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// Reads the rewards of a batch as the settings of an estimator say: weights, gates, missing
-/// rewards, penalty. Construction checks the call. sums_first: as in RewardRules.
-template <class T, class Groups, bool sums_first>
+/// rewards, penalty. Construction checks the call.
+template <class T, class Groups>
 class RewardReader {
   struct UsedRewards {
     const EstimatorScratch& work;
@@ -18,16 +18,14 @@ class RewardReader {
   };
 
  public:
-  template <class Estimator>
-  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
+  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const RewardSettings& e,
                EstimatorScratch& work)
       : batch_(batch),
         function_(function),
         work_(work),
         rules_(batch.rewards, batch.penalty, UsedRewards{work}, e) {
-    check_rewards<sums_first>(function, batch, e, [&](const char* name, index_t rows) {
-      batch.groups.check(name, rows);
-    });
+    check_rewards(function, batch, e,
+                  [&](const char* name, index_t rows) { batch.groups.check(name, rows); });
     check_counts(function, batch);
     work.used_rewards.clear();
     work.reward_weights.clear();
@@ -43,6 +41,8 @@ class RewardReader {
     stored_.packed = batch.rewards.stride[0] == batch.rewards.extent[1];
   }
 
+  /// There is one column, the weighted sum.
+  bool sums_first() const { return rules_.sums_first; }
   bool skips() const { return rules_.skips(); }
   bool excludes(index_t row) const { return rules_.excludes(row); }
   bool excludes_unused() const { return rules_.excludes_unused(); }
@@ -104,7 +104,7 @@ class RewardReader {
   const RewardBatch<T, Groups>& batch_;
   const char* function_;
   const EstimatorScratch& work_;
-  RewardRules<T, Column, UsedRewards, sums_first> rules_;
+  RewardRules<T, Column, UsedRewards> rules_;
   struct {
     bool plain = false;   // no setting changes a stored reward
     bool dense = false;   // all rewards are read, which are next to each other in a row

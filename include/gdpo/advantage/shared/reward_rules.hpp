@@ -25,11 +25,25 @@ GDPO_INLINE double settled(const Missing& missing, double value) {
   return missing.entry == MissingEntry::Zero && math::is_nan(value) ? 0.0 : value;
 }
 
-/// How the settings of an estimator read the rewards.
-/// sums_first: the penalty is on the weighted sum; otherwise on the reward that it names. PerRow:
-/// a column of the batch. UsedRewards: the size() rewards whose weight is not 0; used_rewards(j) is
-/// the index of the j-th of them in a row of the array, weight(j) its weight.
-template <class T, class PerRow, class UsedRewards, bool sums_first>
+/// The settings by which an estimator reads rewards, and what it reads of a batch besides. They are
+/// values, so that what takes them is compiled once for all estimators.
+struct RewardSettings {
+  bool sums_first = true,      ///< sums_first_v of its Combine.
+      reads_tokens = false,    ///< A policy reads RewardBatch::tokens,
+      reads_external = false;  ///< or RewardBatch::baseline.
+  Missing missing{};
+  Singleton singleton = Singleton::Zero;
+  penalty::Row penalty{};
+  List<double> weights{};
+  List<Gate, 16> gates{};
+  Bounds reward_clip{}, clip{};
+};
+
+/// How the settings of an estimator read the rewards. With sums_first the bounds and the penalty
+/// are on the weighted sum; otherwise on each reward, and on the one that the penalty names.
+/// PerRow: a column of the batch. UsedRewards: the size() rewards whose weight is not 0;
+/// used_rewards(j) is the index of the j-th of them in a row of the array, weight(j) its weight.
+template <class T, class PerRow, class UsedRewards>
 struct RewardRules {
   View<const T, 2> rewards;
   PerRow penalties;
@@ -38,11 +52,10 @@ struct RewardRules {
   penalty::Row penalty;
   Bounds clip;
   List<Gate, 16> gates;
-  bool clips;
+  bool sums_first, clips;
 
-  template <class Estimator>
   RewardRules(View<const T, 2> reward_array, const PerRow& row_penalties, const UsedRewards& used,
-              const Estimator& e)
+              const RewardSettings& e)
       : rewards(reward_array),
         penalties(row_penalties),
         used_rewards(used),
@@ -50,6 +63,7 @@ struct RewardRules {
         penalty(e.penalty),
         clip(e.reward_clip),
         gates(e.gates),
+        sums_first(e.sums_first),
         clips(!is_off(e.reward_clip)) {}
 
   /// Missing rewards are left out.

@@ -19,7 +19,7 @@ struct PoliciesOf {
 };
 template <class B, class S, class C, class R>
 struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
-  static constexpr bool known = true, sums_first = std::is_same_v<C, combine::SumThenNormalize>;
+  static constexpr bool known = true, sums_first = sums_first_v<C>;
   /// Whether the combined values of every group sum to 0 (except in a group of one with
   /// Singleton::Raw).
   static constexpr bool zero_sum = values_sum_to_zero_v<B, S>;
@@ -46,7 +46,7 @@ GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_reward(
 template <class Exec, class T, class Groups, class Estimator>
 class ConstrainedCall {
   using Policies = PoliciesOf<Estimator>;
-  using Reader = RewardReader<T, Groups, Policies::sums_first>;
+  using Reader = RewardReader<T, Groups>;
   using Inner = RewardBatch<double, BorrowedGroups<Groups>>;
 
  public:
@@ -68,7 +68,7 @@ class ConstrainedCall {
     clip_ = estimator.clip;
     if (!constraints.empty()) estimator_.weights = primary_weights(constraints);
     // The constructor checks shapes and settings, before anything else reads them.
-    Reader(function, batch, estimator_, inner_);
+    Reader(function, batch, reward_settings(estimator_), inner_);
     work_.mixed.assign(rows(), 0.0);
     work_.term_values.resize(rows());
     work_.violations.resize(rows());

@@ -48,7 +48,7 @@ namespace detail {
 /// One call of advantages_into: its checks, its memory and its launches.
 template <class T, class Groups, class Baseline, class Scale, class Combine, class Renorm>
 class AdvantagesCall {
-  static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
+  static constexpr bool sums_first = gdpo::detail::sums_first_v<Combine>;
   using Stored = layout_t<T>;
   using Call = DeviceCall<Stored, Groups, Baseline, Scale, sums_first>;
   using Order = typename Groups::Order;
@@ -176,10 +176,10 @@ class AdvantagesCall {
     launch_groups(device, most, kernel);
   }
   static bool check(const char* function, const Batch& batch, const Estimator& e) {
-    gdpo::detail::check_rewards<sums_first>(
-        function, batch, e, [&](const char* caller, index_t rows) {
-          DeviceGroups<Groups>::check(batch.groups, caller, rows);
-        });
+    gdpo::detail::check_rewards(function, batch, gdpo::detail::reward_settings(e),
+                                [&](const char* caller, index_t rows) {
+                                  DeviceGroups<Groups>::check(batch.groups, caller, rows);
+                                });
     gdpo::detail::check_batch_step(function, batch, e.renorm);
     gdpo::detail::check_fields(function, "baseline", e.baseline);
     gdpo::detail::check_fields(function, "scale", e.scale);

@@ -89,7 +89,7 @@ struct DeviceCall {
   static constexpr bool reads_external =
       gdpo::detail::reads_external_v<Baseline> || gdpo::detail::reads_external_v<Scale>;
   using Order = typename Groups::Order;
-  using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceUsedRewards, sums_first>;
+  using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceUsedRewards>;
   using Batch = RewardBatch<T, Groups>;
 
   Rules rules;
@@ -129,7 +129,8 @@ struct DeviceCall {
   template <class Given, class Estimator>
   DeviceCall(const char* function, const Given& batch, const Estimator& e)
       : rules(rewards_of(batch.rewards), column_of(function, batch, &Given::penalty),
-              DeviceUsedRewards(e.weights, batch.rewards.extent[1]), e),
+              DeviceUsedRewards(e.weights, batch.rewards.extent[1]),
+              gdpo::detail::reward_settings(e)),
         groups(batch.groups, batch.rewards.extent[0]),
         baseline(e.baseline),
         scale(e.scale),

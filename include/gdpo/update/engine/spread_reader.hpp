@@ -39,7 +39,7 @@ class SpreadReader {
  public:
   SpreadReader(const char* function, const RewardBatch<T, Groups>& batch,
                const List<double>& weights, const List<Gate, 16>& gates, const Missing& missing)
-      : batch_(batch), reader_(function, batch, estimator(weights, gates, missing), work_) {}
+      : batch_(batch), reader_(function, batch, settings(weights, gates, missing), work_) {}
 
   /// The rewards with a weight, each by itself.
   GroupSpread of_rewards(index_t g) {
@@ -76,9 +76,9 @@ class SpreadReader {
   }
 
  private:
-  static Grpo estimator(const List<double>& weights, const List<Gate, 16>& gates,
-                        const Missing& missing) {
-    Grpo e;
+  static RewardSettings settings(const List<double>& weights, const List<Gate, 16>& gates,
+                                 const Missing& missing) {
+    RewardSettings e;
     e.weights = weights, e.gates = gates, e.missing = missing;
     return e;
   }
@@ -98,7 +98,7 @@ class SpreadReader {
 
   const RewardBatch<T, Groups>& batch_;
   EstimatorScratch work_;  // before reader_, which fills it in
-  RewardReader<T, Groups, true> reader_;
+  RewardReader<T, Groups> reader_;
   std::vector<double> values_;
 };
 
