@@ -41,33 +41,100 @@ GDPO_DEVICE inline void sort_ascending(const View<double, 1>& x) {
   }
 }
 
+/// Writes number k of x.
+GDPO_DEVICE inline void set(const View<double, 1>& x, index_t k, double value) { x(k) = value; }
+template <int L>
+GDPO_INLINE void set(const LaneValues<L>& x, index_t k, const math::Pack<L>& value) {
+  value.store(x.data + k * x.stride);
+}
+
+/// Sorts n numbers in every lane of one register in ascending order: number k is at x + k stride.
+/// Batcher's merge exchange (Knuth, volume 3, algorithm 5.2.2M) compares the same places whatever
+/// the numbers are, about n (log2 n)^2 / 4 times. No number is lost: of equal ones, as 0 and -0,
+/// each stays.
+GDPO_NOINLINE inline void sort_register(double* x, index_t n, index_t stride) {
+  using Lanes = math::Pack<math::native_width<double>>;
+  index_t top = 1;
+  while (top < n) top *= 2;
+  for (index_t p = top / 2; p > 0; p /= 2) {
+    for (index_t q = top / 2, r = 0, d = p;; d = q - p, q /= 2, r = p) {
+      for (index_t i = 0; i < n - d; ++i) {
+        if ((i & p) != r) continue;
+        double *const below = x + i * stride, *const above = below + d * stride;
+        const Lanes a = Lanes::load(below), b = Lanes::load(above);
+        const auto swap = b < a;
+        select(swap, b, a).store(below), select(swap, a, b).store(above);
+      }
+      if (q == p) break;
+    }
+  }
+}
+/// Sorts every column of x.
+template <int L>
+void sort_ascending(const LaneValues<L>& x) {
+  for (int i = 0; i < L; i += math::native_width<double>)
+    sort_register(x.data + i, x.extent[0], x.stride);
+}
+
 /// The values of the group in ascending order, in its scratch memory.
 GDPO_DEVICE inline View<double, 1> sorted_values(const GroupArgs& a) {
   for (index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = a.values(j);
   sort_ascending(a.scratch);
   return a.scratch;
 }
+template <int L>
+GDPO_INLINE LaneValues<L> sorted_values(const GroupValueLanes<L>& a) {
+  return a.values;
+}
+/// What a View or LaneValues holds: double, or lanes.
+template <class Sorted>
+using number_in_t = std::decay_t<decltype(std::declval<const Sorted&>()(0))>;
 
-/// The median of one or more sorted numbers: the middle one or, of an even number, the mean of the
-/// two in the middle. It is exact in its two doubles (the halves and their sum by TwoSum are),
-/// unless a half is subnormal.
-GDPO_DEVICE inline Split<double> median_of_sorted(const View<double, 1>& x) {
+/// The median of one or more sorted numbers, in a View or LaneValues: the middle one or, of an even
+/// number, the mean of the two in the middle. It is exact in its two doubles (the halves and their
+/// sum by TwoSum are), unless a half is subnormal.
+GDPO_CALLS_ANY
+template <class Sorted>
+GDPO_DEVICE Split<number_in_t<Sorted>> median_of_sorted(const Sorted& x) {
+  using math::mul;
+  using V = number_in_t<Sorted>;
   const index_t n = x.extent[0];
-  if (n % 2 == 1) return {x(n / 2), 0.0};
-  TwoSum<double> mean;
-  mean.add(math::mul(0.5, x(n / 2 - 1)));
-  mean.add(math::mul(0.5, x(n / 2)));
+  if (n % 2 == 1) return {x(n / 2), math::constant<V>(0.0)};
+  const V half = math::constant<V>(0.5);
+  TwoSum<V> mean{math::constant<V>(0.0), math::constant<V>(0.0)};
+  mean.add(mul(half, x(n / 2 - 1)));
+  mean.add(mul(half, x(n / 2)));
   return {mean.sum, mean.error};
 }
 
-/// The quantile q, 0 to 1, of one or more sorted numbers, by linear interpolation between the
-/// neighbors of place q (n - 1): definition 7 of Hyndman and Fan (1996), NumPy's default.
-GDPO_DEVICE inline double quantile_of_sorted(const View<double, 1>& x, double q) {
+/// The median of |x - median| over the sorted numbers x with this median. scratch: room for as
+/// many, which may be x.
+GDPO_CALLS_ANY
+template <class Sorted>
+GDPO_DEVICE number_in_t<Sorted> median_deviation(const Sorted& x,
+                                                 const Split<number_in_t<Sorted>>& median,
+                                                 const Sorted& scratch) {
+  using math::abs;
+  for (index_t k = 0; k < x.extent[0]; ++k) set(scratch, k, abs(center(x(k), median)));
+  sort_ascending(scratch);
+  return median_of_sorted(scratch).high;
+}
+
+/// The quantile q, 0 to 1, of the differences of one or more sorted numbers from `middle`, by linear
+/// interpolation between the neighbors of place q (n - 1): definition 7 of Hyndman and Fan (1996),
+/// NumPy's default.
+GDPO_CALLS_ANY
+template <class Sorted>
+GDPO_DEVICE number_in_t<Sorted> quantile_of_sorted(const Sorted& x,
+                                                   const number_in_t<Sorted>& middle, double q) {
+  using math::mul;
+  using V = number_in_t<Sorted>;
   const index_t n = x.extent[0];
   const double place = math::mul(q, static_cast<double>(n - 1));
   const auto below = static_cast<index_t>(place);
-  if (below + 1 >= n) return x(n - 1);
-  return x(below) + math::mul(place - static_cast<double>(below), x(below + 1) - x(below));
+  if (below + 1 >= n) return x(n - 1) - middle;
+  const V low = x(below) - middle, high = x(below + 1) - middle;
+  return low + mul(math::constant<V>(place - static_cast<double>(below)), high - low);
 }
 
 }  // namespace detail

@@ -17,14 +17,17 @@ GDPO_DEVICE inline index_t number_cut(double fraction, index_t n) {
 /// are left counts `more` times more. The sum is of differences from the upper middle value, in
 /// ascending order; an offset of the values costs it no digits, and neither does an outlier that is
 /// cut off.
-GDPO_DEVICE inline Split<double> mean_of_middle(const View<double, 1>& x, index_t cut,
-                                                index_t more) {
+GDPO_CALLS_ANY
+template <class Sorted>
+GDPO_DEVICE Split<number_in_t<Sorted>> mean_of_middle(const Sorted& x, index_t cut, index_t more) {
+  using math::mul;
+  using V = number_in_t<Sorted>;
   const index_t n = x.extent[0];
-  const double center = x(n / 2);
-  const double ends = (x(cut) - center) + (x(n - 1 - cut) - center);
-  double sum = math::mul(static_cast<double>(more), ends);
+  const V center = x(n / 2);
+  const V ends = (x(cut) - center) + (x(n - 1 - cut) - center);
+  V sum = mul(math::constant<V>(static_cast<double>(more)), ends);
   for (index_t k = cut; k < n - cut; ++k) sum = sum + (x(k) - center);
-  return {center, sum / static_cast<double>(n - 2 * cut + 2 * more)};
+  return {center, sum / math::constant<V>(static_cast<double>(n - 2 * cut + 2 * more))};
 }
 
 }  // namespace detail
@@ -45,13 +48,16 @@ namespace baseline {
 /// gets 0, and only the minority is told apart.
 struct Median {
   static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
+      takes_lanes = true,                         ///< Several rewards in one call.
       from_group = true;                          ///< A degenerate group gets exactly 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
   /// What it is, in a phrase (advantage/explain.hpp).
   constexpr const char* phrase() const { return "the median of the group"; }
   /// The median of the values.
-  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+  GDPO_CALLS_ANY
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
     return detail::median_of_sorted(detail::sorted_values(a));
   }
 };
@@ -62,6 +68,7 @@ struct Median {
 /// by at most n 2^-53 times the range of the values that are left.
 struct TrimmedMean {
   static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
+      takes_lanes = true,                         ///< Several rewards in one call.
       from_group = true;                          ///< A degenerate group gets exactly 0.
   double fraction = 0.25;  ///< The share that is left out at each end; at least 0, below 0.5.
   /// It reads the group alone.
@@ -74,7 +81,9 @@ struct TrimmedMean {
     field("fraction", s.fraction, at_least(0).below(0.5), "the share at each end");
   }
   /// The trimmed mean of the values.
-  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+  GDPO_CALLS_ANY
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
     return detail::mean_of_middle(detail::sorted_values(a),
                                   detail::number_cut(fraction, a.values.extent[0]), 0);
   }
@@ -86,6 +95,7 @@ struct TrimmedMean {
 /// where TrimmedMean leaves it out. Settings and accuracy are those of TrimmedMean.
 struct WinsorizedMean {
   static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
+      takes_lanes = true,                         ///< Several rewards in one call.
       from_group = true;                          ///< A degenerate group gets exactly 0.
   double fraction = 0.25;  ///< The share that is replaced at each end; at least 0, below 0.5.
   /// It reads the group alone.
@@ -98,7 +108,9 @@ struct WinsorizedMean {
     field("fraction", s.fraction, at_least(0).below(0.5), "the share at each end");
   }
   /// The winsorized mean of the values.
-  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+  GDPO_CALLS_ANY
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
     const index_t cut = detail::number_cut(fraction, a.values.extent[0]);
     return detail::mean_of_middle(detail::sorted_values(a), cut, cut);
   }

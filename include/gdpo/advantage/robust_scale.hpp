@@ -37,16 +37,33 @@ struct RobustScale {
     if (group.n < 2) return multiplier(eps, eps_at, 1.0, 1);
     return multiplier(eps, eps_at, group.unknown ? math::nan() : 0.0, 1);
   }
+  /// The same for lanes, whose values are finite and of which some may be equal.
+  template <class Stat>
+  GDPO_INLINE bool at_edge(const Stat& group) const {
+    return eps_at == EpsAt::None || group.n < 2;
+  }
+  template <class Stat>
+  GDPO_INLINE auto edge(const Stat& group) const {
+    using V = std::decay_t<decltype(group.mean)>;
+    return multiplier(eps, eps_at, math::constant<V>(group.n < 2 ? 1.0 : 0.0), 1);
+  }
   /// The multiplier by `factor` times a measure of the spread, in place of a std. The formula of
   /// the multiplier takes a variance; the root of a rounded square is the number itself, so the
-  /// detour costs no bit.
-  GDPO_DEVICE double operator()(const GroupStat& group, double factor, double measure) const {
-    if (measure <= group.rounding) {
-      return at_zero == AtZero::Zero ? 0.0
-                                     : multiplier(eps, eps_at, variance(group, 1), group.n - 1);
+  /// detour costs no bit. V: double, or lanes.
+  template <class V, class Stat>
+  GDPO_DEVICE V operator()(const Stat& group, double factor, const V& measure) const {
+    using math::mul, math::select;
+    const index_t dof = group.n - 1;
+    const V std = mul(math::constant<V>(factor), measure), zero = math::constant<V>(0.0),
+            without = at_zero == AtZero::Zero ? zero
+                                              : multiplier(eps, eps_at, V(variance(group, 1)), dof),
+            scaled = select(measure <= group.rounding, without,
+                            multiplier(eps, eps_at, mul(std, std), dof));
+    if constexpr (std::is_same_v<V, double>) {
+      return scaled;
+    } else {
+      return select(group.degenerate, edge(group), scaled);
     }
-    const double std = math::mul(factor, measure);
-    return multiplier(eps, eps_at, math::mul(std, std), group.n - 1);
   }
 };
 
@@ -67,7 +84,8 @@ namespace scale {
 /// c = 1 / Phi^-1(3/4), Phi being the standard normal distribution. Fewer than half of the values,
 /// however large, cannot make it unbounded. (`scipy.stats.median_abs_deviation(scale="normal")`)
 struct Mad {
-  static constexpr bool per_group_values = true;       ///< Once for a group, from its values.
+  static constexpr bool per_group_values = true,       ///< Once for a group, from its values.
+      takes_lanes = true;                              ///< Several rewards in one call.
   static constexpr double factor = 1.482602218505602;  ///< c, 1 / Phi^-1(3/4).
   double eps = 0;                ///< At least 0; in units of the reward, or squared (EpsAt).
   EpsAt eps_at = EpsAt::Std;     ///< Where eps stands; the variance is (c MAD)^2.
@@ -87,14 +105,14 @@ struct Mad {
     field("at_zero", s.at_zero, "what counts where the measure is 0");
   }
   /// The multiplier of the group.
-  GDPO_DEVICE double operator()(const GroupArgs& a) const {
+  GDPO_CALLS_ANY
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
     const detail::RobustScale scale{eps, eps_at, at_zero};
     if (scale.at_edge(a.group)) return scale.edge(a.group);
-    const View<double, 1> x = detail::sorted_values(a);
-    const Split<double> median = detail::median_of_sorted(x);
-    for (index_t j = 0; j < x.extent[0]; ++j) x(j) = math::abs(detail::center(x(j), median));
-    detail::sort_ascending(x);
-    return scale(a.group, factor, detail::median_of_sorted(x).high);
+    const auto x = detail::sorted_values(a);
+    const auto median = detail::median_of_sorted(x);
+    return scale(a.group, factor, detail::median_deviation(x, median, a.scratch));
   }
 };
 
@@ -103,7 +121,8 @@ struct Mad {
 /// (definition 7 of Hyndman and Fan). Fewer than a quarter of the values, however large, cannot
 /// make it unbounded. (`scipy.stats.iqr(scale="normal")`)
 struct Iqr {
-  static constexpr bool per_group_values = true;        ///< Once for a group, from its values.
+  static constexpr bool per_group_values = true,        ///< Once for a group, from its values.
+      takes_lanes = true;                               ///< Several rewards in one call.
   static constexpr double factor = 0.7413011092528009;  ///< c, 1 / (2 Phi^-1(3/4)).
   double eps = 0;                ///< At least 0; in units of the reward, or squared (EpsAt).
   EpsAt eps_at = EpsAt::Std;     ///< Where eps stands; the variance is (c (Q3 - Q1))^2.
@@ -121,15 +140,17 @@ struct Iqr {
     field("at_zero", s.at_zero, "what counts where the measure is 0");
   }
   /// The multiplier of the group.
-  GDPO_DEVICE double operator()(const GroupArgs& a) const {
+  GDPO_CALLS_ANY
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using detail::quantile_of_sorted;
     const detail::RobustScale scale{eps, eps_at, at_zero};
     if (scale.at_edge(a.group)) return scale.edge(a.group);
-    const View<double, 1> x = detail::sorted_values(a);
+    const auto x = detail::sorted_values(a);
     // Quartiles of differences from a middle value lose no digits to an offset of the values.
-    const double center = x(x.extent[0] / 2);
-    for (index_t j = 0; j < x.extent[0]; ++j) x(j) = x(j) - center;
-    const double range = detail::quantile_of_sorted(x, 0.75) - detail::quantile_of_sorted(x, 0.25);
-    return scale(a.group, factor, range);
+    const detail::number_in_t<decltype(x)> middle = x(x.extent[0] / 2);
+    return scale(a.group, factor,
+                 quantile_of_sorted(x, middle, 0.75) - quantile_of_sorted(x, middle, 0.25));
   }
 };
 

@@ -249,6 +249,27 @@ struct MemberLanes {
   index_t of_batch_stride;  ///< As in GroupLanes.
 };
 
+/// Numbers in L columns, each in a lane: x(k) is number k of every column.
+template <int L>
+struct LaneValues {
+  double* data;       ///< Number 0.
+  index_t extent[1],  ///< How many numbers a column has.
+      stride;         ///< Doubles from one number to the next.
+  /// Number k of every column.
+  GDPO_INLINE math::Pack<L> operator()(index_t k) const {
+    return math::Pack<L>::load(data + k * stride);
+  }
+};
+/// What a policy with `takes_lanes` and `per_group_values` sees as well: a group in each lane. The
+/// names are those of GroupArgs.
+template <int L>
+struct GroupValueLanes {
+  const typename MemberLanes<L>::Stat& group;  ///< The moments of the columns.
+  const BatchStat& batch;                      ///< Empty: see numbers_of_batch.
+  LaneValues<L> values,  ///< The values of each column in ascending order; not to be overwritten.
+      scratch;           ///< Room for as many, to be overwritten.
+};
+
 namespace detail {
 
 /// Whether the policy says what it takes from the batch.
@@ -308,10 +329,11 @@ GDPO_INLINE auto numbers_of_batch(const P&, const MemberLanes<L>& a) {
 //   reads_external
 //       It reads `own_external`: a batch without the column `baseline` is refused.
 //   takes_lanes
-//       The policy has per_group or own_value, and its operator is a template over the argument
-//       that also takes GroupLanes, or with own_value MemberLanes: one call then serves several
-//       columns. It is not asked for unused members in lanes. If it reads the batch as well, it is
-//       called in lanes only if it has of_batch.
+//       The policy has per_group, own_value or per_group_values, and its operator is a template
+//       over the argument that also takes GroupLanes, with own_value MemberLanes, or with
+//       per_group_values GroupValueLanes: one call then serves several columns. It is not asked for
+//       unused members in lanes. If it reads the batch as well, it is called in lanes only if it
+//       has of_batch. With per_group_values it reads the values alone, in whatever order they are.
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)

@@ -202,6 +202,9 @@ TEST_CASE("gaps in lanes change no bit", "[paths]") {
   check_gaps<GroupAdvantage<baseline::SecondBest, scale::StdDev, NormalizeThenSum>>(13001);
   check_gaps<GroupAdvantage<baseline::ShiftedMean, scale::StdDev, NormalizeThenSum>>(14001);
   check_gaps<GroupAdvantage<baseline::None, scale::None, SumThenNormalize>>(15001);
+  check_gaps<GroupAdvantage<baseline::Median, scale::Mad, NormalizeThenSum>>(16001);
+  check_gaps<GroupAdvantage<baseline::WinsorizedMean, scale::Iqr, SumThenNormalize>>(17001);
+  check_gaps<GroupAdvantage<baseline::LeaveOneOut, scale::Mad, NormalizeThenSum>>(18001);
 }
 
 }  // namespace paths_test

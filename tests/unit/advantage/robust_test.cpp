@@ -89,6 +89,54 @@ TEST_CASE("sorting: every length, order and tie, and numbers that are not finite
   }
 }
 
+TEST_CASE("sorting in lanes: what sorts all zeros and ones sorts all numbers", "[robust]") {
+  constexpr int lanes = 8;
+  const auto check = [](const std::vector<Vector>& columns) {
+    const index_t n = static_cast<index_t>(columns[0].size()), stride = lanes + 3;
+    Vector x(static_cast<std::size_t>(n * stride), 7);
+    for (index_t k = 0; k < n; ++k) {
+      for (int j = 0; j < lanes; ++j)
+        x[static_cast<std::size_t>(k * stride + j)] = columns[j][static_cast<std::size_t>(k)];
+    }
+    gdpo::detail::sort_ascending(gdpo::LaneValues<lanes>{x.data(), {n}, stride});
+    int wrong = 0;
+    for (int j = 0; j < stride; ++j) {
+      Vector sorted = j < lanes ? columns[j] : Vector(static_cast<std::size_t>(n), 7);
+      std::sort(sorted.begin(), sorted.end());
+      for (index_t k = 0; k < n; ++k)
+        wrong += x[static_cast<std::size_t>(k * stride + j)] != sorted[static_cast<std::size_t>(k)];
+    }
+    return wrong;
+  };
+  // A network that sorts every sequence of 0 and 1 sorts every sequence (Knuth, volume 3, 5.3.4).
+  for (int n = 0; n <= 13; ++n) {
+    for (int first = 0; first < 1 << n; first += lanes) {
+      std::vector<Vector> columns(lanes);
+      for (int j = 0; j < lanes; ++j) {
+        for (int k = 0; k < n; ++k) columns[j].push_back((first + j) >> k & 1);
+      }
+      if (check(columns) != 0) FAIL("n " << n << ", from sequence " << first);
+    }
+  }
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    const int n = random.below(500);
+    std::vector<Vector> columns(lanes);
+    for (Vector& x : columns) {
+      for (int i = 0; i < n; ++i)
+        x.push_back(random.chance(0.5) ? random.below(4) : random.uniform() * 8 - 4);
+    }
+    CHECK(check(columns) == 0);
+  }
+  // 0 and -0 are equal, and both stay.
+  Vector zeros;
+  for (int i = 0; i < 3 * lanes; ++i) zeros.push_back(i / lanes == 1 ? -0.0 : 0.0);
+  gdpo::detail::sort_ascending(gdpo::LaneValues<lanes>{zeros.data(), {3}, lanes});
+  CHECK(std::count_if(zeros.begin(), zeros.end(), [](double v) { return std::signbit(v); }) ==
+        lanes);
+}
+
 TEST_CASE("median: of odd and even numbers, of two, with ties", "[robust]") {
   const auto e = estimator<baseline::Median>();
   CHECK(difference(of_group({9, 1, 4, 2, 8}, e), Vector{5, -3, 0, -2, 4}) == "");

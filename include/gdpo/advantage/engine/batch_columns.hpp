@@ -117,7 +117,7 @@ class ColumnReader : LanePacks<T, Groups> {
                const LaneReader<T, Groups>& reader, EstimatorScratch& work, GroupScratch& scratch,
                bool lanes, bool compares, bool refuses_one)
       : Base(reader, batch, work, scratch, nullptr, target.columns,
-             {false, compares, false, !refuses_one}),
+             {false, compares, false, false, !refuses_one}),
         target_(target),
         lanes_asked_(lanes),
         refuses_one_(refuses_one) {}

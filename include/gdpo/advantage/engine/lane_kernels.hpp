@@ -3,6 +3,7 @@
 // P rows (or groups) of L rewards each: lanes p L .. p L + L - 1 are the rewards of row p. They
 // are compiled once for each number of rewards, not once for each estimator.
 #include <algorithm>
+#include <gdpo/advantage/order_values.hpp>
 #include <gdpo/advantage/shared/group_stats.hpp>
 #include <gdpo/advantage/shared/group_units.hpp>
 #include <gdpo/lanes/segment_sums.hpp>
@@ -94,7 +95,8 @@ struct LanePack {
   // (members, P, L) values, later terms; (members, P) scores, and the sums of their |terms| or of
   // those of the weighted sums; 0 for a row that counts and NaN for another.
   double *block, *scores, *magnitudes, *rows;
-  double* rewards;         ///< The rewards that are summed.
+  double* rewards;         ///< The rewards that are summed; later scratch memory of a policy.
+  double* sorted;          ///< (members, P, L) the values in ascending order.
   index_t* flagged;        ///< The places of rows that do not count, first those that are not used.
   index_t flags,           ///< How many those are.
       unused;              ///< How many of them are not used.
@@ -348,6 +350,18 @@ GDPO_NOINLINE void find_range(LanePack& pack) {
   }
   min.store(pack.min), max.store(pack.max);
   second_min.store(pack.second_min), second_max.store(pack.second_max);
+}
+
+/// Sorts the values of the pack, `width` lanes of them. Those that are missing come last.
+GDPO_NOINLINE inline void sort_values(LanePack& pack, int width) {
+  constexpr int N = math::native_width<double>;
+  using Lanes = math::Pack<N>;
+  const Lanes last = Lanes::all(math::infinity);
+  for (index_t i = 0; i < pack.members * width; i += N) {
+    const Lanes value = Lanes::load(pack.block + i);
+    select(is_nan(value), last, value).store(pack.sorted + i);
+  }
+  for (int i = 0; i < width; i += N) sort_register(pack.sorted + i, pack.members, width);
 }
 
 /// Writes the columns of x, (members, stride), to runs: target[first[i] + k] = x[k, i] for k <

@@ -14,6 +14,7 @@ struct EstimatorTraits {
   bool zero_sum,      ///< values_sum_to_zero_v
       compares,       ///< compares_v of the baseline
       per_member,     ///< The terms are computed member by member.
+      sorts,          ///< A policy reads the values of a group in ascending order.
       skips_singles;  ///< A column with one value gives 0.
 };
 
@@ -51,8 +52,8 @@ class LanePacks {
         groups_(rows_side_by_side(lanes_)) {}
 
   /// Makes room for groups of at most `members` members, `groups` of them in a unit of work.
-  static void reserve(GroupScratch& scratch, std::size_t members, std::size_t groups) {
-    scratch.lanes.resize(as_size(most_packs * member_scratch) * members + padding);
+  static void reserve(GroupScratch& scratch, std::size_t members, std::size_t groups, bool sorts) {
+    scratch.lanes.resize(as_size(most_packs * member_scratch(sorts)) * members + padding);
     scratch.group_lists.resize(2 * groups);
     scratch.flagged.resize(as_size(most_packs * most_side_by_side) * members);
     scratch.flagged_scores.resize(scratch.flagged.size());
@@ -60,8 +61,10 @@ class LanePacks {
 
  protected:
   /// Doubles for a member: values, and the rewards that are summed to them; scores, magnitudes and
-  /// flags.
-  static constexpr index_t member_scratch = 2 * most_lanes + 3 * most_side_by_side;
+  /// flags; sorted values.
+  static index_t member_scratch(bool sorts) {
+    return (sorts ? 3 : 2) * most_lanes + 3 * most_side_by_side;
+  }
   /// Extra doubles, so that the memory can start at a cache line: full-width stores should not
   /// cross one.
   static constexpr std::size_t padding = 7;
@@ -140,11 +143,12 @@ class LanePacks {
   void place(LanePack* packs) const {
     for (int s = 0; s < most_packs; ++s) {
       LanePack& pack = packs[s];
-      pack.block = aligned(scratch_.lanes) + s * longest_ * member_scratch;
+      pack.block = aligned(scratch_.lanes) + s * longest_ * member_scratch(traits_.sorts);
       pack.scores = pack.block + longest_ * most_lanes;
       pack.magnitudes = pack.scores + longest_ * most_side_by_side;
       pack.rows = pack.magnitudes + longest_ * most_side_by_side;
       pack.rewards = pack.rows + longest_ * most_side_by_side;
+      pack.sorted = pack.rewards + longest_ * most_lanes;
       pack.flagged = scratch_.flagged.data() + s * longest_ * most_side_by_side;
       pack.flagged_scores = scratch_.flagged_scores.data() + s * longest_ * most_side_by_side;
       for (int p = groups_; p < most_side_by_side; ++p)
@@ -211,10 +215,11 @@ class LanePacks {
       judge(pack, first);
     }
     if (sums_first_) equate_sums(pack);
-    if (!traits_.per_member) return;
+    if (!traits_.per_member && !traits_.sorts) return;
     with_width([&](auto lanes) { find_range<decltype(lanes)::value>(pack); });
     for (int i = 0; !sums_first_ && i < width(); ++i)
       pack.equal[i] = pack.min[i] == pack.max[i], pack.rounding[i] = 0;
+    if (traits_.sorts) sort_values(pack, width());
   }
 
   /// Adds the scores of the block.

@@ -37,6 +37,8 @@ class OneGroup {
  public:
   /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
   static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
+  /// The fast path sorts the values of a group.
+  static constexpr bool sorts = takes_lanes && need_scratch_v<Baseline, Scale>;
 
   OneGroup(const Call& call, GroupScratch& scratch, TermObserver observer = {})
       : call_(call), work_(scratch), observer_(observer) {}

@@ -46,6 +46,8 @@ class SideBySide : LanePacks<T, Groups> {
   static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
   /// A policy is asked for every member.
   static constexpr bool per_member = !once_a_group_v<Baseline, Scale>;
+  /// A policy reads the values of a group in ascending order.
+  static constexpr bool sorts = need_scratch_v<Baseline, Scale>;
 
   /// Policies are called for one register of lanes after the other: of a pack with gaps, each then
   /// has few different numbers of members.
@@ -57,7 +59,7 @@ class SideBySide : LanePacks<T, Groups> {
 
   SideBySide(const GroupCall<T, Groups, Baseline, Scale>& call, GroupScratch& scratch)
       : Base(call.reader, call.batch, call.work, scratch, call.report, call.columns,
-             {zero_sum, compares_v<Baseline>, per_member,
+             {zero_sum, compares_v<Baseline>, per_member, sorts,
               call.singleton == Singleton::Zero || call.singleton == Singleton::Exclude}),
         call_(call) {}
 
@@ -153,11 +155,10 @@ class SideBySide : LanePacks<T, Groups> {
   template <int M>
   void apply_to_groups(LanePack& pack, index_t first, int i, index_t n, const math::Mask<M>* same) {
     using All = math::Pack<M>;
-    const typename GroupLanes<M>::Stat stat{n, All::load(pack.mean + i),
-                                            All::load(pack.mean_low + i), All::load(pack.m2 + i)};
+    const auto stat = stat_lanes<M>(pack, i, n);
     const All zero = All::all(0.0);
-    Split<All> base = split<All>(call_.baseline(of_baseline<M>(stat, first, i)));
-    All factor = math::constant<All>(call_.scale(of_scale<M>(stat, first, i)));
+    Split<All> base = split<All>(call_.baseline(of_baseline<M>(pack, stat, first, i)));
+    All factor = math::constant<All>(call_.scale(of_scale<M>(pack, stat, first, i)));
     if constexpr (from_group_v<Baseline>)
       factor = select(All::load(pack.equal + i) > zero, zero, factor);
     if (!sums_first_) factor = mul(reader_.template lane_weights<M>(first, groups_, i), factor);
@@ -178,32 +179,25 @@ class SideBySide : LanePacks<T, Groups> {
                         const math::Mask<M>* same) {
     using Member = MemberLanes<M>;
     const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
-    typename Member::Stat stat;
-    stat.n = n, stat.mean = Lanes::load(pack.mean + i);
-    stat.mean_low = Lanes::load(pack.mean_low + i), stat.m2 = Lanes::load(pack.m2 + i);
-    stat.min = Lanes::load(pack.min + i), stat.max = Lanes::load(pack.max + i);
-    stat.second_min = Lanes::load(pack.second_min + i);
-    stat.second_max = Lanes::load(pack.second_max + i);
-    stat.rounding = Lanes::load(pack.rounding + i);
-    stat.degenerate = Lanes::load(pack.equal + i) > zero;
+    const auto stat = stat_lanes<M>(pack, i, n);
     Split<Lanes> base{zero, zero};
     Lanes scale = zero, weight = one;
-    if constexpr (per_group_v<Baseline>)
-      base = split<Lanes>(call_.baseline(of_baseline<M>(stat, first, i)));
-    if constexpr (per_group_v<Scale>)
-      scale = math::constant<Lanes>(call_.scale(of_scale<M>(stat, first, i)));
+    if constexpr (one_a_group_v<Baseline>)
+      base = split<Lanes>(call_.baseline(of_baseline<M>(pack, stat, first, i)));
+    if constexpr (one_a_group_v<Scale>)
+      scale = math::constant<Lanes>(call_.scale(of_scale<M>(pack, stat, first, i)));
     if (!sums_first_) weight = reader_.template lane_weights<N>(first, groups_, i);
     const index_t stride = this->width();
-    const double *base_numbers = of_baseline<M>(stat, first, i).of_batch,
-                 *scale_numbers = of_scale<M>(stat, first, i).of_batch;
+    const double *base_numbers = numbers_of<Baseline>(call_.work.columns.of_baseline, first, i),
+                 *scale_numbers = numbers_of<Scale>(call_.work.columns.of_scale, first, i);
     double* x = pack.block + i;
     for (index_t k = 0; k < pack.members; ++k, x += stride) {
       const Lanes value = Lanes::load(x);
       Member member{stat, no_batch_, value, zero, base_numbers, stride};
-      if constexpr (!per_group_v<Baseline>) base = split<Lanes>(call_.baseline(member));
+      if constexpr (!one_a_group_v<Baseline>) base = split<Lanes>(call_.baseline(member));
       member.centered = center(value, base);
       member.of_batch = scale_numbers;
-      if constexpr (!per_group_v<Scale>) scale = math::constant<Lanes>(call_.scale(member));
+      if constexpr (!one_a_group_v<Scale>) scale = math::constant<Lanes>(call_.scale(member));
       Lanes factor = scale;
       if constexpr (from_group_v<Baseline>) factor = select(stat.degenerate, zero, factor);
       factor = mul(weight, factor);
@@ -215,28 +209,56 @@ class SideBySide : LanePacks<T, Groups> {
     zero.store(pack.base + i), zero.store(pack.base_low + i);
   }
 
-  /// What the policies see in the lanes i .. i + M - 1 of the block that begins with column
-  /// `first`.
+  /// The moments in the lanes i .. i + M - 1, of n members.
   template <int M>
-  GroupLanes<M> of_baseline(const typename GroupLanes<M>::Stat& stat, index_t first, int i) const {
-    return args_of<M, Baseline>(stat, call_.work.columns.of_baseline, first, i);
+  auto stat_lanes(const LanePack& pack, int i, index_t n) const {
+    using All = math::Pack<M>;
+    std::conditional_t<per_member || sorts, typename MemberLanes<M>::Stat,
+                       typename GroupLanes<M>::Stat>
+        stat;
+    stat.n = n, stat.mean = All::load(pack.mean + i);
+    stat.mean_low = All::load(pack.mean_low + i), stat.m2 = All::load(pack.m2 + i);
+    if constexpr (per_member || sorts) {
+      stat.min = All::load(pack.min + i), stat.max = All::load(pack.max + i);
+      stat.second_min = All::load(pack.second_min + i);
+      stat.second_max = All::load(pack.second_max + i);
+      stat.rounding = All::load(pack.rounding + i);
+      stat.degenerate = All::load(pack.equal + i) > All::all(0.0);
+    }
+    return stat;
   }
-  template <int M>
-  GroupLanes<M> of_scale(const typename GroupLanes<M>::Stat& stat, index_t first, int i) const {
-    return args_of<M, Scale>(stat, call_.work.columns.of_scale, first, i);
+  /// What the policies see in these lanes of the block that begins with column `first`.
+  template <int M, class Stat>
+  auto of_baseline(const LanePack& pack, const Stat& stat, index_t first, int i) const {
+    return args_of<M, Baseline>(pack, stat, call_.work.columns.of_baseline, first, i);
+  }
+  template <int M, class Stat>
+  auto of_scale(const LanePack& pack, const Stat& stat, index_t first, int i) const {
+    return args_of<M, Scale>(pack, stat, call_.work.columns.of_scale, first, i);
   }
   /// numbers: what the policy takes from the batch, spread over lanes.
-  template <int M, class P>
-  GroupLanes<M> args_of(const typename GroupLanes<M>::Stat& stat,
-                        const std::vector<double>& numbers, index_t first, int i) const {
-    GroupLanes<M> args{stat, no_batch_};
-    if constexpr (has_of_batch_v<P>) {
-      if (!numbers.empty()) {
-        args.of_batch = numbers.data() + first * groups_ * numbers_in_v<P> + i;
-        args.of_batch_stride = this->width();
-      }
+  template <int M, class P, class Stat>
+  auto args_of(const LanePack& pack, const Stat& stat, const std::vector<double>& numbers,
+               index_t first, int i) const {
+    const index_t stride = this->width();
+    if constexpr (per_group_values_v<P>) {
+      static_cast<void>(numbers), static_cast<void>(first);
+      return GroupValueLanes<M>{stat,
+                                no_batch_,
+                                {pack.sorted + i, {stat.n}, stride},
+                                {pack.rewards + i, {stat.n}, stride}};
+    } else {
+      static_cast<void>(pack);
+      return GroupLanes<M>{stat, no_batch_, numbers_of<P>(numbers, first, i), stride};
     }
-    return args;
+  }
+  /// The numbers of the lanes from i on; null where there are none.
+  template <class P>
+  const double* numbers_of(const std::vector<double>& numbers, index_t first, int i) const {
+    if constexpr (has_of_batch_v<P>) {
+      if (!numbers.empty()) return numbers.data() + first * groups_ * numbers_in_v<P> + i;
+    }
+    return nullptr;
   }
 
   /// Adds to the scores of the rows that are not used.
@@ -247,11 +269,16 @@ class SideBySide : LanePacks<T, Groups> {
         const Rule rule = rule_of<Baseline>(stat, call_.singleton);
         MemberArgs args{{stat, call_.work.batch_stats[as_size(first + i % lanes_)]}};
         args.value = x;
+        if constexpr (sorts) {
+          for (index_t k = 0; k < stat.n; ++k)
+            scratch_.values[as_size(k)] = pack.sorted[k * this->width() + i];
+          args.values = gdpo::view(scratch_.values.data(), stat.n);
+        }
         const double weight =
             sums_first_ ? 1.0 : call_.work.reward_weights[as_size(first + i % lanes_)];
-        const Split<double> base = base_of(call_.baseline, rule, args, nullptr);
+        const Split<double> base = base_of(call_.baseline, rule, args, scratch_.policies.data());
         const double above = center(x, base);
-        const double factor = factor_of(call_.scale, rule, args, above, nullptr);
+        const double factor = factor_of(call_.scale, rule, args, above, scratch_.policies.data());
         return term_of(above, math::mul(weight, factor), reader_.replaces_nan());
       } else {
         const Split<double> base{pack.base[i], pack.base_low[i]};

@@ -77,7 +77,8 @@ struct DeviceCall {
   static constexpr bool once_a_group = gdpo::detail::once_a_group_v<Baseline, Scale>;
   static constexpr bool zero_sum = gdpo::detail::values_sum_to_zero_v<Baseline, Scale>;
   static constexpr bool in_lanes =
-      once_a_group && gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
+      gdpo::detail::per_group_v<Baseline> && gdpo::detail::takes_lanes_v<Baseline> &&
+      gdpo::detail::per_group_v<Scale> && gdpo::detail::takes_lanes_v<Scale>;
   static constexpr bool consecutive = DeviceGroups<Groups>::consecutive;
   static constexpr bool base_needs_scratch = gdpo::detail::per_group_values_v<Baseline>;
   static constexpr bool scale_needs_scratch = gdpo::detail::per_group_values_v<Scale>;
