@@ -279,10 +279,9 @@ GDPO_NOINLINE inline void clear_equal(LanePack& pack, int P) {
   using Lanes = math::Pack<N>;
   const Lanes zero = Lanes::all(0.0);
   const index_t places = pack.members * P;
-  double flags[all];  // P is a power of two
-  for (int i = 0; i < all; ++i) flags[i] = pack.same_scores[i & (P - 1)];
+  for (int i = P; i < all; ++i) pack.same_scores[i] = pack.same_scores[i - P];
   for (int i = 0; i < all; i += N) {
-    const auto equal = Lanes::load(flags + i) > zero;
+    const auto equal = Lanes::load(pack.same_scores + i) > zero;
     if (!any(equal)) continue;
     for (index_t place = i; place < places; place += all)
       select(equal, zero, Lanes::load(pack.scores + place)).store(pack.scores + place);

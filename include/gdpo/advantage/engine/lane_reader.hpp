@@ -107,8 +107,8 @@ class LaneReader : public RewardReader<T, Groups> {
                                    index_t first, double* x) const {
     const index_t lanes =
         (std::min<index_t>)(L, static_cast<index_t>(work_.used_rewards.size()) - first);
-    if (stored_.dense && lanes == L) {
-      load_whole<L>(rows, begin, P, first, x);
+    if (stored_.dense && (lanes == L || reads_on(rows, begin, P))) {
+      load_whole<L>(rows, begin, P, first, lanes, x);
     } else {
       load_part<L>(rows, begin, P, first, lanes, x);
     }
@@ -125,10 +125,21 @@ class LaneReader : public RewardReader<T, Groups> {
   }
 
  private:
-  /// load_lanes of L stored rewards that are next to each other.
+  /// Whether a load of L rewards may read on into the next row: it may not in the last one.
+  GDPO_NOINLINE bool reads_on(const PackRows<Groups>& rows, int begin, int P) const {
+    if (!is_consecutive_v<Groups> || !stored_.packed) return false;
+    for (int p = 0; p < P; ++p) {
+      const index_t n = rows.length(begin + p);
+      if (n > 0 && rows.of(begin + p)(n - 1) + 1 >= batch_.rewards.extent[0]) return false;
+    }
+    return true;
+  }
+  /// load_lanes of stored rewards that are next to each other, L of which can be read at once.
   template <int L>
   GDPO_NOINLINE void load_whole(const PackRows<Groups>& rows, int begin, int P, index_t first,
-                                double* x) const {
+                                index_t lanes, double* x) const {
+    const auto block_mask = first_lanes<L>(lanes);
+    const auto zero = math::Pack<L>::all(0.0);
     // A copy: as far as the compiler knows, the stores below could change batch_.
     const View<const T, 2> rewards = batch_.rewards;
     const index_t stride = P * L, step = rows.step * rewards.stride[0];
@@ -139,7 +150,8 @@ class LaneReader : public RewardReader<T, Groups> {
       const T* source = &rewards(row_of(0), first);
       double* target = x;
       for (index_t k = 0;;) {
-        math::Pack<L>::load(source).store(target);
+        const auto loaded = math::Pack<L>::load(source);
+        (lanes < L ? select(block_mask, loaded, zero) : loaded).store(target);
         if (++k == n) break;
         target += stride;
         if constexpr (is_consecutive_v<Groups>) {
