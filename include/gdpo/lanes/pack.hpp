@@ -327,7 +327,16 @@ GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
   }
 }
 
-// is_nan, is_inf, is_zero and not_finite look at the bits, as the scalar functions do, so they are
+/// Lanes whose bits without the sign are at least the exponent of infinity, as bits.
+template <int L, class S, class Bits, class Integer>
+GDPO_INLINE Bits is_not_finite(const Bits& magnitude, Integer exponent) {
+#if GDPO_LANE_BYTES == 16 && defined(__x86_64__) && !defined(__SSE4_2__)
+  if constexpr (L == 2) return register_not_finite(magnitude);
+#endif
+  return magnitude >= exponent;
+}
+
+// is_nan, is_inf, is_zero, not_finite and is_finite look at the bits, as the scalar functions do, so they are
 // right under -ffast-math too.
 #define GDPO_BY_BITS(name, one_lane, with_bit_mask, lanes)                                         \
   template <int L, class S>                                                                        \
@@ -356,7 +365,9 @@ GDPO_BY_BITS(is_nan, is_nan(a.v), register_above(bits, Bits{} + exponent), bits 
 GDPO_BY_BITS(is_inf, is_inf(a.v), register_same(bits, Bits{} + exponent), bits == exponent)
 GDPO_BY_BITS(is_zero, is_zero(a.v), register_same(bits, Bits{}), bits == 0)
 GDPO_BY_BITS(not_finite, not_finite(a.v), register_above(bits, Bits{} + (exponent - 1)),
-             bits >= exponent)
+             (is_not_finite<L, S>(bits, exponent)))
+GDPO_BY_BITS(is_finite, is_finite(a.v), register_above(Bits{} + exponent, bits),
+             ~(is_not_finite<L, S>(bits, exponent)))
 #undef GDPO_BY_BITS
 
 /// Whether the mask is true in any lane.

@@ -95,6 +95,13 @@ GDPO_INLINE Register<4, float>::Bits register_load_mask(const unsigned char* p) 
   const __m128i wide = _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero), zero);
   return reinterpret_cast<Register<4, float>::Bits>(_mm_cmpgt_epi32(wide, zero));
 }
+/// The doubles that are NaN or infinite, from their bits without the sign. Their upper halves tell;
+/// SSE2 does not compare integers of 64 bits.
+GDPO_INLINE Register<2, double>::Bits register_not_finite(Register<2, double>::Bits magnitude) {
+  const __m128i above =
+      _mm_cmpgt_epi32(reinterpret_cast<__m128i>(magnitude), _mm_set1_epi32(0x7fefffff));
+  return reinterpret_cast<Register<2, double>::Bits>(_mm_shuffle_epi32(above, 0xf5));
+}
 #endif
 #if GDPO_LANE_BYTES >= 32
 GDPO_INLINE __m256 register_min(__m256 a, __m256 b) { return _mm256_min_ps(b, a); }

@@ -138,6 +138,11 @@ GDPO_INLINE bool not_finite(double x) {
 /// Whether x is NaN or infinite, also under -ffast-math.
 GDPO_INLINE bool not_finite(float x) { return (bits_of(x) & 0x7f800000u) == 0x7f800000u; }
 
+/// Whether x is a number, also under -ffast-math.
+GDPO_INLINE bool is_finite(double x) { return !not_finite(x); }
+/// Whether x is a number, also under -ffast-math.
+GDPO_INLINE bool is_finite(float x) { return !not_finite(x); }
+
 /// The logical and of two comparisons.
 GDPO_INLINE bool both(bool a, bool b) { return a && b; }
 /// The logical or of two comparisons.

@@ -1,8 +1,7 @@
 #pragma once
 // mismatch: how far the log-probs of the sampling engine are from the trainer's.
+#include <gdpo/mismatch/engine/mismatch_lanes.hpp>
 #include <gdpo/mismatch/keys.hpp>
-#include <gdpo/mismatch/shared/mismatch_row.hpp>
-#include <gdpo/tokens/token_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -15,9 +14,10 @@ GDPO_BEGIN_NAMESPACE
 /// `first_row`: the number of the batch's first row in the step, which places count from; 0 or
 /// more.
 ///
-/// It runs on the calling thread and allocates room for one row. Errors: invalid_input for settings
-/// out of range, shapes that do not fit, and a batch without the arrays. Data never throws: tokens
-/// with a log-prob that is NaN or infinite are left out and counted.
+/// It runs on the calling thread, several rows at a time, and allocates room for those that have to
+/// be converted. Errors: invalid_input for settings out of range, shapes that do not fit, and a
+/// batch without the arrays. Data never throws: tokens with a log-prob that is NaN or infinite are
+/// left out and counted.
 template <class S>
 MismatchReport mismatch(const TokenBatch<S>& batch, const MismatchSettings& settings = {},
                         index_t first_row = 0) {
@@ -25,36 +25,11 @@ MismatchReport mismatch(const TokenBatch<S>& batch, const MismatchSettings& sett
   detail::check_fields(function, "settings", settings);
   detail::check_first_row(function, first_row);
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
-  const TokenBatch<S> read = detail::mismatch_arrays(function, batch, layout.tokens > 0);
-  detail::RowScratch<S> scratch;
-  scratch.reserve(layout.longest);
-  const bool converts = batch.completion_mask && !batch.completion_mask.in_place();
-  std::vector<unsigned char> marks(converts ? static_cast<std::size_t>(layout.longest) : 0);
-
+  TokenBatch<S> read = detail::mismatch_arrays(function, batch, layout.tokens > 0);
+  read.completion_mask = batch.completion_mask;
   MismatchReport report;
   report.settings = settings;
-  for (index_t i = 0; i < layout.rows; ++i) {
-    const TokenRow<S> row = detail::read_row(read, layout, i, {}, scratch);
-    const detail::RowSpan span = layout(i);
-    const unsigned char* completion =
-        batch.completion_mask
-            ? batch.completion_mask.row(span.row, span.begin, span.length, marks.data())
-            : nullptr;
-    detail::MismatchRow sums;
-    index_t masked = 0;
-    for (index_t t = 0; t < row.length; ++t) {
-      if (!row.valid(t)) {
-        masked += completion && completion[t] != 0;
-        continue;
-      }
-      sums.token(
-          {settings, static_cast<double>(row.old_logp[t]), static_cast<double>(row.rollout_logp[t]),
-           row.weights ? static_cast<double>(row.weights[t]) : 1.0, row.weights != nullptr},
-          first_row + i, t);
-    }
-    sums.finish(settings, first_row + i, masked);
-    detail::add_mismatch(report, sums);
-  }
+  detail::MismatchLanes<S>(read, layout, settings, first_row).add_to(report);
   return report;
 }
 

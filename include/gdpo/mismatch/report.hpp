@@ -46,8 +46,11 @@
   GDPO_MISMATCH_TOKEN_SUMS(X) \
   GDPO_MISMATCH_ROW_SUMS(X)
 
-/// Those of tokens.
-#define GDPO_MISMATCH_TOKEN_SUMS(X)                                      \
+/// Those of tokens: of ratios, then of weights.
+#define GDPO_MISMATCH_TOKEN_SUMS(X) \
+  GDPO_MISMATCH_RATIO_SUMS(X)       \
+  GDPO_MISMATCH_WEIGHT_SUMS(X)
+#define GDPO_MISMATCH_RATIO_SUMS(X)                                      \
   X(log_ratio, "x at each scored token")                                 \
   X(abs_log_ratio, "|x|")                                                \
   X(k3, "e^x - 1 - x")                                                   \
@@ -57,10 +60,11 @@
   X(prob_factor, "e^|x|")                                                \
   X(prob_distance, "|e^o - e^q|")                                        \
   X(ratio, "r - 1 with r = e^clamp(x)")                                  \
-  X(ratio_square, "(r - 1)^2")                                           \
-  X(weight, "w - 1")                                                     \
-  X(weight_square, "(w - 1)^2")                                          \
-  X(bounded_weight, "v - 1 with v = w cut to token_low .. token_high")   \
+  X(ratio_square, "(r - 1)^2")
+#define GDPO_MISMATCH_WEIGHT_SUMS(X)                                   \
+  X(weight, "w - 1")                                                   \
+  X(weight_square, "(w - 1)^2")                                        \
+  X(bounded_weight, "v - 1 with v = w cut to token_low .. token_high") \
   X(bounded_weight_square, "(v - 1)^2")
 
 /// Those of rows.

@@ -1,7 +1,7 @@
 #pragma once
 // Estimator: how far two policies are apart at one token.
 #include <gdpo/lanes/exp_parts.hpp>
-#include <gdpo/prepass/engine/log_lanes.hpp>
+#include <gdpo/lanes/log_lanes.hpp>
 #include <gdpo/prepass/pair.hpp>
 
 GDPO_BEGIN_NAMESPACE

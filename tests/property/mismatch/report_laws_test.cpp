@@ -330,6 +330,85 @@ TEST_CASE("layout, element type and what masked places hold change no bit", "[mi
   }
 }
 
+namespace {
+
+/// The report by a plain loop: row by row, token by token.
+MismatchReport plain_report(const Rows& rows, const MismatchSettings& settings, bool weights) {
+  using namespace gdpo::detail;
+  MismatchReport report;
+  report.settings = settings;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<gdpo::index_t>(i);
+    MismatchRow sums;
+    gdpo::index_t masked = 0;
+    for (std::size_t t = 0; t < rows[i].size(); ++t) {
+      const Token& given = rows[i][t];
+      masked += !given.valid && given.completion;
+      if (!given.valid) continue;
+      MismatchToken<double> token(settings, true, given.old, given.rollout);
+      token.js = token.divergence(token.cosh);
+      token.weigh(settings, weights ? given.weight : 1.0, weights);
+#define GDPO_X(name, ...) sums.name += token.name;
+      GDPO_MISMATCH_TOKEN_COUNTS(GDPO_X)
+      if (!token.scored) continue;
+      GDPO_MISMATCH_HIDDEN_SUMS(GDPO_X)
+      GDPO_MISMATCH_TOKEN_SUMS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, end, of)                                                              \
+  if (sums.name.row < 0 ||                                                                 \
+      (mismatch_list::End::end == mismatch_list::End::Least ? token.of < sums.name.value   \
+                                                            : token.of > sums.name.value)) \
+    sums.name = {token.of, row, static_cast<gdpo::index_t>(t)};
+      GDPO_MISMATCH_TOKEN_EXTREMES(GDPO_X)
+#undef GDPO_X
+    }
+    sums.finish(settings, row, masked);
+    add_mismatch(report, sums);
+  }
+  return report;
+}
+
+/// Rows of which some are longer than what the lanes take at once, with masked ends and middles.
+Rows long_rows(Random& random) {
+  Rows rows = random_rows(random, random.below(20), random.pick({0.1, 5.0, 2000.0}), 0.05);
+  for (auto& row : rows) {
+    if (row.empty() || random.chance(0.3)) continue;
+    const auto length = static_cast<std::size_t>(random.below(200));
+    const auto first = static_cast<std::size_t>(random.below(150)),
+               last = first + static_cast<std::size_t>(random.below(200));
+    const double holes = random.pick({0.0, 0.05, 1.0});
+    std::vector<Token> longer;
+    for (std::size_t t = 0; t < length; ++t) {
+      Token token = row[t % row.size()];
+      token.rollout = static_cast<double>(
+          static_cast<float>(token.rollout - random.pick({0.0, 0.0, 0.125, -1.5})));
+      token.valid = t >= first && t < last && !random.chance(holes);
+      longer.push_back(token);
+    }
+    row = longer;
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("rows side by side have the bits of a plain loop", "[mismatch]") {
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const Rows rows = long_rows(random);
+    MismatchSettings settings = random_settings(random);
+    if (random.chance(0.2)) settings.token_low = 1.1, settings.token_high = 1.2;
+    const bool weights = random.chance(0.5);
+    const Layout layout = random.chance(0.5) ? Layout::Packed : Layout::Padded;
+    const MismatchReport plain = plain_report(rows, settings, weights);
+    const Arrays<float> single(rows, layout, Random(seed), weights);
+    const Arrays<double> arrays(rows, layout, Random(seed), weights);
+    REQUIRE(differs(gdpo::mismatch(single.batch, settings), plain) == "");
+    REQUIRE(differs(gdpo::mismatch(arrays.batch, settings), plain) == "");
+  }
+}
+
 TEST_CASE("policies that agree have divergences of exactly 0 and ratios of exactly 1",
           "[mismatch]") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {

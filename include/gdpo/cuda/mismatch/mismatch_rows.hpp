@@ -108,7 +108,7 @@ struct MismatchRows {
   /// The terms of token first + i. Behind the end of the row they are 0.
   GDPO_INLINE void compute(Tile& target, const RowSpan& span, index_t first, int i) const {
     const index_t t = first + i;
-    MismatchToken token;
+    MismatchToken<double> token;
     bool masked = false;
     if (t < span.length) {
       if (batch.valid(span, t)) {
@@ -116,8 +116,10 @@ struct MismatchRows {
           return static_cast<double>(DeviceBatch<S>::at(tokens, span, t));
         };
         const bool has_weights = static_cast<bool>(batch.weights);
-        token = MismatchToken(settings, number(batch.old_logp), number(batch.rollout_logp),
-                              has_weights ? number(batch.weights) : 1.0, has_weights);
+        token = MismatchToken<double>(settings, true, number(batch.old_logp),
+                                      number(batch.rollout_logp));
+        token.js = token.divergence(token.cosh);
+        token.weigh(settings, has_weights ? number(batch.weights) : 1.0, has_weights);
       } else if (batch.completion_mask) {
         masked = DeviceBatch<S>::at(batch.completion_mask, span, t) != 0;
       }

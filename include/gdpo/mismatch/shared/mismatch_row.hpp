@@ -2,102 +2,133 @@
 // MismatchToken and MismatchRow: what a token and a row add to a mismatch report, on hosts and
 // devices, and the arrays that it reads.
 #include <gdpo/lanes/exp_parts.hpp>
-#include <gdpo/math/log1p.hpp>
+#include <gdpo/lanes/log_lanes.hpp>
 #include <gdpo/mismatch/report.hpp>
 #include <gdpo/tokens/token_batch.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The number whose ends are -clamp and clamp.
-GDPO_INLINE double cut(double x, double low, double high) {
-  return (math::max)((math::min)(x, high), low);
+/// x, not below `low` nor above `high`.
+template <class V>
+GDPO_INLINE V cut(const V& x, const V& low, const V& high) {
+  return (math::max)(V((math::min)(x, high)), low);
 }
 
-/// Jensen-Shannon divergence at a token, as NeMo-RL's js_divergence_error estimates it: by k3 of
-/// both policies against their mean, m = log((e^o + e^q) / 2). The exponentials cancel:
-///
-///     1/2 (e^(o-m) - 1 - (o - m)) + 1/2 (e^(q-m) - 1 - (q - m))
-///         = m - (o + q) / 2 = log cosh(x / 2)
-///
-/// With h = e^(x/2) - 1, cosh(x / 2) - 1 = h^2 / (2 e^(x/2)), which is accurate near 0 as well.
-GDPO_INLINE double jensen_shannon(double x) {
-  const auto half = math::exp_parts(math::mul(x, 0.5));
-  return math::log1p(math::mul(half.expm1, half.expm1) / (half.exp + half.exp));
-}
+// Lists of what is of tokens. In each, what is of ratios stands before what is of weights.
 
 /// Sums of a row that finish() divides and no report has.
-#define GDPO_MISMATCH_HIDDEN_SUMS(X)   \
-  X(old_sum, "o at each scored token") \
-  X(rollout_sum, "q")                  \
-  X(ratio_sum, "r")                    \
+#define GDPO_MISMATCH_HIDDEN_SUMS(X) \
+  GDPO_MISMATCH_HIDDEN_RATIO_SUMS(X) \
   X(weight_sum, "w")
-/// The counts of tokens: members of MismatchToken that are 0 or 1, and their numbers.
+#define GDPO_MISMATCH_HIDDEN_RATIO_SUMS(X) \
+  X(old_sum, "o at each scored token")     \
+  X(rollout_sum, "q")                      \
+  X(ratio_sum, "r")
+/// The counts of tokens: members of MismatchToken that are true or false, and their numbers.
 #define GDPO_MISMATCH_TOKEN_COUNTS(X) \
+  GDPO_MISMATCH_RATIO_COUNTS(X)       \
+  GDPO_MISMATCH_UNSCORED_COUNTS(X)    \
+  GDPO_MISMATCH_WEIGHT_COUNTS(X)
+#define GDPO_MISMATCH_RATIO_COUNTS(X) \
   X(scored, 0)                        \
-  X(missing, 1)                       \
-  X(non_finite, 2)                    \
-  X(weighed, 3)                       \
-  X(changed, 4)                       \
-  X(dropped, 5)                       \
-  X(non_finite_weights, 6)            \
-  X(tokens_low, 7)                    \
-  X(tokens_high, 8)
+  X(tokens_low, 1)                    \
+  X(tokens_high, 2)
+#define GDPO_MISMATCH_UNSCORED_COUNTS(X) \
+  X(missing, 3)                          \
+  X(non_finite, 4)
+#define GDPO_MISMATCH_WEIGHT_COUNTS(X) \
+  X(weighed, 5)                        \
+  X(changed, 6)                        \
+  X(dropped, 7)                        \
+  X(non_finite_weights, 8)
 /// The extremes of tokens: member, Least or Most, of which member of MismatchToken.
-#define GDPO_MISMATCH_TOKEN_EXTREMES(X)     \
+#define GDPO_MISMATCH_TOKEN_EXTREMES(X) \
+  GDPO_MISMATCH_RATIO_EXTREMES(X)       \
+  GDPO_MISMATCH_WEIGHT_EXTREMES(X)
+#define GDPO_MISMATCH_RATIO_EXTREMES(X)     \
   X(abs_log_ratio_max, Most, abs_log_ratio) \
   X(k3_max, Most, k3)                       \
   X(ratio_min, Least, ratio_sum)            \
-  X(ratio_max, Most, ratio_sum)             \
-  X(weight_min, Least, weight_sum)          \
+  X(ratio_max, Most, ratio_sum)
+#define GDPO_MISMATCH_WEIGHT_EXTREMES(X) \
+  X(weight_min, Least, weight_sum)       \
   X(weight_max, Most, weight_sum)
 
-/// What one valid token adds to its row. All terms of one that is not scored are 0.
+/// What one token adds to its row, or in each lane of V one token. All terms of one that is not
+/// scored are 0.
+template <class V>
 struct MismatchToken {
-#define GDPO_X(name, ...) double name = 0;
+  using Mask = mask_t<V>;
+#define GDPO_X(name, ...) V name{};
   GDPO_MISMATCH_HIDDEN_SUMS(GDPO_X)
   GDPO_MISMATCH_TOKEN_SUMS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(name, ...) bool name = false;
+#define GDPO_X(name, ...) Mask name{};
   GDPO_MISMATCH_TOKEN_COUNTS(GDPO_X)
 #undef GDPO_X
+  Mask unscored{};  ///< Valid, but missing or non_finite.
+  /// cosh(x / 2) - 1, by h^2 / (2 e^(x/2)) with h = e^(x/2) - 1, which is accurate near 0 as well.
+  V cosh{};
 
   MismatchToken() = default;
-  /// old, rollout: its log-probs in nats; token_weight: 1 where the batch has none.
-  GDPO_INLINE MismatchToken(const MismatchSettings& s, double old, double rollout_logp,
-                            double token_weight, bool has_weights) {
-    missing = math::is_nan(rollout_logp);
-    if (missing) return;
-    const double x = old - rollout_logp;
-    non_finite = math::not_finite(rollout_logp) || math::not_finite(old) || math::not_finite(x);
-    if (non_finite) return;
-    scored = true;
-    old_sum = old, rollout_sum = rollout_logp;
-    const auto parts = math::exp_parts(x), reverse = math::exp_parts(-x);
-    const bool inside = x <= s.clamp && x >= -s.clamp;
-    const auto cut_parts = inside ? parts : math::exp_parts(cut(x, -s.clamp, s.clamp));
-    const double distance = cut_parts.expm1, r = cut_parts.exp;
+  /// All but js and what is of weights. old, rollout_logp: the log-probs in nats, which may be
+  /// anything where a token is not valid.
+  GDPO_INLINE MismatchToken(const MismatchSettings& s, const Mask& valid, const V& old,
+                            const V& rollout_logp) {
+    using math::both, math::either, math::constant, math::mul, math::select;
+    const V zero = constant<V>(0.0), difference = math::opaque(V(old - rollout_logp));
+    scored = both(valid, math::is_finite(difference));
+    unscored = both(valid, math::not_finite(difference));
+    if (math::any(unscored)) {
+      missing = both(unscored, math::is_nan(rollout_logp));
+      non_finite =
+          both(unscored, either(math::is_inf(rollout_logp), math::is_finite(rollout_logp)));
+    }
+    const V x = select(scored, difference, zero);
+    old_sum = select(scored, old, zero), rollout_sum = select(scored, rollout_logp, zero);
+    const auto parts = math::exp_parts(x), reverse = math::exp_parts(V(-x));
+    V distance = parts.expm1, r = parts.exp;
     log_ratio = x, abs_log_ratio = math::abs(x);
+    if (const V most = constant<V>(s.clamp); math::any(abs_log_ratio > most)) {
+      const auto inside = math::exp_parts(cut(x, V(-most), most));
+      distance = inside.expm1, r = inside.exp;
+    }
     k3 = parts.k3, reverse_k3 = reverse.k3;
-    reverse_k1 = math::mul(r, x);
-    js = jensen_shannon(x);
-    prob_factor = x < 0 ? reverse.exp : parts.exp;
-    prob_distance = math::mul(math::exp_parts(rollout_logp).exp, math::abs(parts.expm1));
-    ratio = distance, ratio_square = math::mul(distance, distance);
-    ratio_sum = r;
-    tokens_low = r<s.token_low, tokens_high = r> s.token_high;
-
-    non_finite_weights = math::not_finite(token_weight), weighed = has_weights;
-    const double w = non_finite_weights ? 0.0 : token_weight, off = w - 1,
-                 bounded = cut(w, s.token_low, s.token_high) - 1;
-    changed = w < 1 || w > 1, dropped = math::is_zero(w);
-    weight = off, weight_square = math::mul(off, off);
-    bounded_weight = bounded, bounded_weight_square = math::mul(bounded, bounded);
-    weight_sum = w;
+    reverse_k1 = mul(r, x);
+    const auto half = math::exp_parts(V(mul(x, constant<V>(0.5))));
+    cosh = math::opaque(V(mul(half.expm1, half.expm1) / (half.exp + half.exp)));
+    prob_factor = select(scored, V(select(x < zero, reverse.exp, parts.exp)), zero);
+    prob_distance = mul(math::exp_parts(rollout_sum).exp, math::abs(parts.expm1));
+    ratio = distance, ratio_square = mul(distance, distance);
+    ratio_sum = select(scored, r, zero);
+    tokens_low = both(scored, r < constant<V>(s.token_low));
+    tokens_high = both(scored, r > constant<V>(s.token_high));
+  }
+  /// Jensen-Shannon divergence at a token, as NeMo-RL's js_divergence_error estimates it: by k3 of
+  /// both policies against their mean, m = log((e^o + e^q) / 2). The exponentials cancel:
+  ///
+  ///     1/2 (e^(o-m) - 1 - (o - m)) + 1/2 (e^(q-m) - 1 - (q - m))
+  ///         = m - (o + q) / 2 = log cosh(x / 2)
+  GDPO_INLINE static V divergence(const V& cosh) { return log1p_of(cosh); }
+  /// What is of weights. token_weight: 1 where the batch has none.
+  GDPO_INLINE void weigh(const MismatchSettings& s, const V& token_weight, bool has_weights) {
+    using math::both, math::constant, math::mul, math::select;
+    const V zero = constant<V>(0.0), one = constant<V>(1.0);
+    const Mask wild = math::not_finite(token_weight);
+    non_finite_weights = both(scored, wild);
+    if (has_weights) weighed = scored;
+    const V w = select(scored, V(select(wild, zero, token_weight)), one), off = w - one,
+            bounded = cut(w, constant<V>(s.token_low), constant<V>(s.token_high)) - one;
+    changed = math::differ(w, one), dropped = w == zero;
+    weight = off, weight_square = mul(off, off);
+    bounded_weight = select(scored, bounded, zero);
+    bounded_weight_square = mul(bounded_weight, bounded_weight);
+    weight_sum = select(scored, w, zero);
   }
 };
 
-/// What one row adds to a report: call token() for its valid tokens in order, then finish().
+/// What one row adds to a report: fill in what is of tokens, then call finish().
 struct MismatchRow {
 #define GDPO_X(name, ...) index_t name = 0;
   GDPO_MISMATCH_COUNTS(GDPO_X)
@@ -109,22 +140,6 @@ struct MismatchRow {
 #define GDPO_X(name, ...) PlacedNumber name;
   GDPO_MISMATCH_EXTREMES(GDPO_X)
 #undef GDPO_X
-
-  /// Adds a valid token.
-  GDPO_INLINE void token(const MismatchToken& x, index_t row, index_t t) {
-#define GDPO_X(name, ...) name += x.name;
-    GDPO_MISMATCH_TOKEN_COUNTS(GDPO_X)
-#undef GDPO_X
-    if (!x.scored) return;
-#define GDPO_X(name, ...) name += x.name;
-    GDPO_MISMATCH_HIDDEN_SUMS(GDPO_X)
-    GDPO_MISMATCH_TOKEN_SUMS(GDPO_X)
-#undef GDPO_X
-#define GDPO_X(name, end, of) \
-  if (is_better(mismatch_list::End::end, name, x.of)) name = {x.of, row, t};
-    GDPO_MISMATCH_TOKEN_EXTREMES(GDPO_X)
-#undef GDPO_X
-  }
 
   /// Computes what is of the row. in_completion: tokens of the completion that the mask dropped.
   GDPO_INLINE void finish(const MismatchSettings& s, index_t row, index_t in_completion) {

@@ -18,19 +18,21 @@ GDPO_INLINE V log1p_of(const V& y) {
     constexpr double ln2_hi = 6.93147180369123816490e-01, ln2_lo = 1.90821492927058770002e-10;
     constexpr std::int64_t exponent_of_1 = std::int64_t{1023} << 52;
     const V one = constant<V>(1.0), sum = one + y;
-    const auto about_one = math::either(
-        math::both(sum > constant<V>(0.70710678118654752), sum < constant<V>(1.4142135623730951)),
-        math::is_nan(y));
-    const Bits bits = reinterpret_cast<Bits>(math::opaque(sum).v);
-    const Bits fraction = (bits & 0xfffffffffffff) | exponent_of_1;
-    // The exponent as the last digits of a number of the size of 2^52.
-    const Bits exponent = ((bits >> 52) & 0x7ff) | 0x4330000000000000;
-    const V f{reinterpret_cast<Value>(fraction)}, k{reinterpret_cast<Value>(exponent)};
-    const auto upper = f > constant<V>(1.4142135623730951);
-    const V halved = select(upper, mul(f, constant<V>(0.5)), f);
-    const V power = math::opaque(k) - constant<V>(4503599627370496.0 + 1023);
-    const V n = select(about_one, constant<V>(0.0), select(upper, V(power + one), power));
-    const V rest = select(about_one, y, V(halved - one));
+    const V low = constant<V>(0.70710678118654752), high = constant<V>(1.4142135623730951);
+    V n = constant<V>(0.0), rest = y;
+    if (math::any(math::either(sum <= low, sum >= high))) {
+      const auto about_one = math::either(math::both(sum > low, sum < high), math::is_nan(y));
+      const Bits bits = reinterpret_cast<Bits>(math::opaque(sum).v);
+      const Bits fraction = (bits & 0xfffffffffffff) | exponent_of_1;
+      // The exponent as the last digits of a number of the size of 2^52.
+      const Bits exponent = ((bits >> 52) & 0x7ff) | 0x4330000000000000;
+      const V f{reinterpret_cast<Value>(fraction)}, k{reinterpret_cast<Value>(exponent)};
+      const auto upper = f > high;
+      const V halved = select(upper, mul(f, constant<V>(0.5)), f);
+      const V power = math::opaque(k) - constant<V>(4503599627370496.0 + 1023);
+      n = select(about_one, n, V(select(upper, V(power + one), power)));
+      rest = select(about_one, y, V(halved - one));
+    }
     const V s = rest / (constant<V>(2.0) + rest), z = mul(s, s);
     V p = constant<V>(1.0 / 23);
     p = fma(p, z, constant<V>(1.0 / 21)), p = fma(p, z, constant<V>(1.0 / 19));
@@ -40,7 +42,7 @@ GDPO_INLINE V log1p_of(const V& y) {
     p = fma(p, z, constant<V>(1.0 / 5)), p = fma(p, z, constant<V>(1.0 / 3));
     const V twice = s + s;
     const V rest_of_log = fma(twice, mul(z, p), mul(n, constant<V>(ln2_lo)));
-    return mul(n, constant<V>(ln2_hi)) + V(twice + rest_of_log);
+    return mul(n, constant<V>(ln2_hi)) + math::opaque(V(twice + rest_of_log));
   }
 }
 
