@@ -120,9 +120,9 @@ GDPO_DEVICE number_in_t<Sorted> median_deviation(const Sorted& x,
   return median_of_sorted(scratch).high;
 }
 
-/// The quantile q, 0 to 1, of the differences of one or more sorted numbers from `middle`, by linear
-/// interpolation between the neighbors of place q (n - 1): definition 7 of Hyndman and Fan (1996),
-/// NumPy's default.
+/// The quantile q, 0 to 1, of the differences of one or more sorted numbers from `middle`, by
+/// linear interpolation between the neighbors of place q (n - 1): definition 7 of Hyndman and Fan
+/// (1996), NumPy's default.
 GDPO_CALLS_ANY
 template <class Sorted>
 GDPO_DEVICE number_in_t<Sorted> quantile_of_sorted(const Sorted& x,

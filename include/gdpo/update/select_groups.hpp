@@ -235,19 +235,24 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
   using contract::text;
   constexpr const char* function = "gdpo::update::select_groups";
   contract::check_array(function, "rewards", batch.rewards);
+  const bool by_one = settings.flat_in == FlatIn::Reward;
+  const index_t rewards = batch.rewards.extent[1], reward = settings.reward;
   detail::SpreadReader<T, Groups> spreads(function, batch, settings.weights, settings.gates,
-                                          settings.missing);
+                                          settings.missing,
+                                          by_one && reward < rewards ? reward : index_t{-1});
   const index_t groups = batch.groups.count(batch.rewards.extent[0]);
-  detail::check_selection(function, settings, batch.rewards.extent[1], groups, attempt);
+  detail::check_selection(function, settings, rewards, groups, attempt);
 
   SelectedGroups s;
+  s.group_std.reserve(detail::as_size(groups)), s.verdict.reserve(detail::as_size(groups));
   std::vector<double> rounding;  // of each std
+  rounding.reserve(detail::as_size(groups));
   for (index_t g = 0; g < groups; ++g) {
-    const detail::GroupSpread by_reward = spreads.of_rewards(g), sum = spreads.of_sum(g);
+    spreads.read(g);
+    const detail::GroupSpread by_reward = spreads.of_rewards(), sum = spreads.of_sum();
     detail::GroupSpread judged = settings.flat_in == FlatIn::EveryReward ? by_reward
-                                 : settings.flat_in == FlatIn::Reward
-                                     ? spreads.of_reward(g, settings.reward)
-                                     : sum;
+                                 : by_one                                ? spreads.of_reward()
+                                                                         : sum;
     if (settings.flat_in == FlatIn::Given) judged.flat = settings.given(g) != 0;
     const double std = judged.std();
     const bool unknown = by_reward.unknown || judged.unknown || math::not_finite(std);
@@ -282,8 +287,12 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
   for (index_t g = 0; g < groups; ++g) {
     if (first ? g >= settings.wanted : s.verdict[detail::as_size(g)] != Verdict::Kept) continue;
     s.groups.push_back(g);
-    for (index_t k = 0; k < batch.groups.length(g); ++k) s.rows.push_back(batch.groups.row(g, k));
-    s.offsets.push_back(static_cast<index_t>(s.rows.size()));
+    s.offsets.push_back(s.offsets.back() + batch.groups.length(g));
+  }
+  s.rows.resize(detail::as_size(s.offsets.back()));
+  index_t* row = s.rows.data();
+  for (const index_t g : s.groups) {
+    for (index_t k = 0; k < batch.groups.length(g); ++k) *row++ = batch.groups.row(g, k);
   }
   s.refill = (std::max)(index_t{0}, settings.wanted - static_cast<index_t>(s.groups.size()));
   return s;

@@ -356,6 +356,108 @@ TEST_CASE("select_groups is blind to the order of rows, unused rows and rewards 
   }
 }
 
+namespace {
+
+/// The spread of a group by a plain loop: `columns` are added, each with its weight, and each value
+/// of a row is value(row, column, magnitude).
+template <class Batch, class Value>
+gdpo::detail::GroupSpread plain_spread(const Batch& batch, index_t g, const Vector& weights,
+                                       bool skips, index_t terms, const Value& value) {
+  gdpo::detail::GroupSpread all;
+  for (std::size_t c = 0; c < weights.size(); ++c) {
+    Vector values;
+    double largest = 0;
+    for (index_t k = 0; k < batch.groups.length(g); ++k) {
+      const index_t i = batch.groups.row(g, k);
+      if (batch.valid && batch.valid(i) == 0) continue;
+      double magnitude = 0;
+      const double x = value(i, static_cast<index_t>(c), magnitude);
+      largest = std::max(largest, magnitude);
+      if (!skips || !gdpo::math::is_nan(x)) values.push_back(x);
+    }
+    using Order = typename std::decay_t<decltype(batch.groups)>::Order;
+    gdpo::GroupStat stat =
+        gdpo::detail::group_stat(Order{}, values.data(), static_cast<index_t>(values.size()));
+    if (terms > 0) gdpo::detail::equate_sums(stat, terms, largest);
+    all.add(stat, weights[c]);
+  }
+  return all;
+}
+bool same_spread(const gdpo::detail::GroupSpread& a, const gdpo::detail::GroupSpread& b) {
+  const bool same_variance = gdpo::math::bits_of(a.variance) == gdpo::math::bits_of(b.variance) ||
+                             (gdpo::math::is_nan(a.variance) && gdpo::math::is_nan(b.variance));
+  return a.any == b.any && a.unknown == b.unknown && a.flat == b.flat && same_variance &&
+         a.values == b.values;
+}
+
+template <class Groups>
+void check_spreads(const Vector& rewards, index_t C, const Groups& groups,
+                   const std::vector<unsigned char>& valid, const Vector& weights,
+                   const gdpo::List<gdpo::Gate, 16>& gates, const gdpo::Missing& rule) {
+  const auto rows = static_cast<index_t>(rewards.size()) / C;
+  RewardBatch<double, Groups> batch{gdpo::view(rewards.data(), rows, C), groups};
+  if (!valid.empty()) batch.valid = gdpo::view(valid);
+  gdpo::Grpo estimator;
+  estimator.weights = weights, estimator.gates = gates, estimator.missing = rule;
+  gdpo::detail::EstimatorScratch work;
+  const gdpo::detail::RewardReader<double, Groups, true> plain("", batch, estimator, work);
+  gdpo::detail::SpreadReader<double, Groups> spreads("", batch, weights, gates, rule, C - 1);
+  const auto reward = [&](index_t i, index_t c, double&) { return plain(i, c); };
+  const auto used = [&](index_t i, index_t j, double&) {
+    return plain(i, work.used_rewards[static_cast<std::size_t>(j)]);
+  };
+  for (index_t g = 0; g < groups.count(rows); ++g) {
+    INFO("group " << g);
+    spreads.read(g);
+    REQUIRE(same_spread(spreads.of_rewards(),
+                        plain_spread(batch, g, work.reward_weights, plain.skips(), 0, used)));
+    REQUIRE(same_spread(spreads.of_reward(), plain_spread(batch, g, {1.0}, plain.skips(), 0,
+                                                          [&](index_t i, index_t, double& m) {
+                                                            return reward(i, C - 1, m);
+                                                          })));
+    REQUIRE(same_spread(
+        spreads.of_sum(),
+        plain_spread(batch, g, {1.0}, plain.skips(), plain.terms(),
+                     [&](index_t i, index_t, double& m) { return plain.weighted_sum(i, m); })));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("select_groups: columns side by side have the bits of a plain loop", "[update]") {
+  for (std::uint64_t seed = 1; seed <= 800; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const index_t C = random.chance(0.2) ? 7 + random.below(14) : 1 + random.below(5),
+                  K = 1 + random.below(20), rows = K * random.below(6);
+    const double wild = random.pick({0.0, 0.0, 0.02, 0.3}), size = random.pick({1.0, 1e308});
+    Vector rewards, weights;
+    for (index_t i = 0; i < rows * C; ++i) {
+      rewards.push_back(random.pick({0.0, -0.0, 1.0, 0.1, random.uniform()}) * size);
+      if (random.chance(wild))
+        rewards.back() = random.pick({missing, missing, infinity, -infinity, 1e308});
+    }
+    for (index_t c = 0; c < C; ++c) weights.push_back(random.pick({0.0, 1.0, 0.3, -2.0}));
+    std::vector<unsigned char> valid;
+    std::vector<int> ids;
+    const bool has_valid = random.chance(0.5);
+    for (index_t i = 0; i < rows; ++i) {
+      if (has_valid) valid.push_back(random.chance(0.8));
+      ids.push_back(random.below(4));
+    }
+    gdpo::List<gdpo::Gate, 16> gates;
+    if (random.chance(0.3)) gates = {{0, C - 1, 0.05}};
+    gdpo::Missing rule;
+    using Entry = gdpo::MissingEntry;
+    using Infinite = gdpo::InfiniteEntry;
+    rule.entry = random.pick({Entry::Skip, Entry::Propagate, Entry::Zero});
+    rule.infinite = random.pick({Infinite::Propagate, Infinite::Missing, Infinite::NanToNum});
+    rule.row = random.pick({gdpo::MissingRow::Keep, gdpo::MissingRow::Exclude});
+    check_spreads(rewards, C, gdpo::groups_of(K), valid, weights, gates, rule);
+    check_spreads(rewards, C, gdpo::by_id(ids), valid, weights, gates, rule);
+  }
+}
+
 TEST_CASE("select_groups keeps all of what it selected", "[update]") {
   for (std::uint64_t seed = 0; seed < rounds; ++seed) {
     INFO("seed " << seed);

@@ -51,8 +51,8 @@ GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
 
 /// Weighted sums of rows, and the sums of their |terms|. x: (members, P, L). For member k of row
 /// p they are written to sums and magnitudes at k stride + p if `first`, and added to what is
-/// there otherwise. skip: without the rewards that are NaN; the magnitude of a row that has no other
-/// is then -0.
+/// there otherwise. skip: without the rewards that are NaN; the magnitude of a row that has no
+/// other is then -0.
 template <int L, int P>
 GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pack<L * P>& weights,
                                 bool skip, bool first, double* sums, double* magnitudes,
@@ -111,8 +111,8 @@ struct LanePack {
   // What the policies give.
   alignas(64) double base[most_lanes], base_low[most_lanes], factor[most_lanes];
   // Of each group: the bound of add_scores and the largest |score|; the range of the scores, and
-  // the largest sum of |terms|, NaN where a score is not finite. Beyond the last group `largest` and
-  // `high` are infinite and the others 0, so that no scores seem equal there.
+  // the largest sum of |terms|, NaN where a score is not finite. Beyond the last group `largest`
+  // and `high` are infinite and the others 0, so that no scores seem equal there.
   alignas(64) double bound[most_side_by_side] = {}, largest[most_side_by_side] = {};
   alignas(64) double low[most_side_by_side] = {}, high[most_side_by_side] = {},
                      size[most_side_by_side] = {};

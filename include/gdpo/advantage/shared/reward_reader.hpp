@@ -57,6 +57,8 @@ class RewardReader {
   double gated(index_t row, index_t c) const {
     return rules_.gated(load(batch_.rewards(row, c)), row, c);
   }
+  /// No setting changes a stored reward.
+  bool plain() const { return stored_.plain; }
   /// gated() is the reward as it is stored.
   bool gives_stored() const { return rules_.gates.empty(); }
   /// after_gate() changes finite rewards, or NaN.
