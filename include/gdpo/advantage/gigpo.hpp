@@ -61,16 +61,7 @@ class GigpoWorkspace {
     contract::check_array(function, "states", states);
     contract::check_entries(function, "states", states.extent[0], rows);
     states_.assign(View<const std::remove_const_t<State>, 1>(states));
-    ids_.resize(detail::as_size(rows));
-    const index_t count = states_.count(rows);
-    for (index_t s = 0; s < count; ++s) {
-      for (index_t k = 0; k < states_.length(s); ++k) ids_[detail::as_size(states_.row(s, k))] = s;
-    }
-    for (index_t g = 0; !pool_states && g < batch.groups.count(rows); ++g) {
-      for (index_t k = 0; k < batch.groups.length(g); ++k)
-        ids_[detail::as_size(batch.groups.row(g, k))] += g * count;
-    }
-    steps_.groups.assign(gdpo::view(std::as_const(ids_)));
+    group_steps(batch, pool_states);
     discount(batch, gamma);
     steps_.rewards = gdpo::view(std::as_const(returns_).data(), rows, batch.rewards.extent[1]);
     detail::copy_columns(batch, steps_);
@@ -81,6 +72,35 @@ class GigpoWorkspace {
   friend void gigpo_into(const E&, const RewardBatch<TT, G>&, View<Id, 1>, View<State, 1>,
                          const Gigpo<EE, S>&, View<R, 1>, GigpoWorkspace<TT, G>&);
 
+  /// Groups the steps by state, or by task and then by state. The rows stand in the order of their
+  /// states; counting those of each task puts them in that of tasks. Groups get the numbers from 0
+  /// on for ids, which ById counts as well, where it would sort larger ones digit by digit.
+  void group_steps(const RewardBatch<T, Groups>& batch, bool pool_states) {
+    using detail::as_size;
+    const index_t rows = batch.rewards.extent[0], states = states_.count(rows),
+                  tasks = pool_states ? 1 : batch.groups.count(rows);
+    ids_.resize(as_size(rows)), tasks_.assign(as_size(pool_states ? 0 : rows), 0);
+    next_.assign(as_size(tasks) + 1, 0), order_.resize(as_size(rows)), state_.resize(as_size(rows));
+    for (index_t g = 0; g < tasks && !pool_states; ++g) {
+      const index_t length = batch.groups.length(g);
+      for (index_t k = 0; k < length; ++k) tasks_[as_size(batch.groups.row(g, k))] = g;
+      next_[as_size(g) + 1] = next_[as_size(g)] + length;
+    }
+    for (index_t s = 0; s < states; ++s) {
+      for (index_t k = 0; k < states_.length(s); ++k) {
+        const index_t row = states_.row(s, k);
+        const std::size_t place = as_size(next_[as_size(pool_states ? 0 : tasks_[as_size(row)])]++);
+        order_[place] = row, state_[place] = s;
+      }
+    }
+    index_t id = -1;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      const auto task = [&](std::size_t k) { return pool_states ? 0 : tasks_[as_size(order_[k])]; };
+      id += i == 0 || state_[i] != state_[i - 1] || task(i) != task(i - 1);
+      ids_[as_size(order_[i])] = id;
+    }
+    steps_.groups.assign(gdpo::view(std::as_const(ids_)));
+  }
   /// Fills in the discounted returns: of each reward, from the last row of an episode to its first.
   /// Missing rewards add nothing; where no reward follows, the return is missing. inf - inf is inf,
   /// which is not missing. Unused rows are no steps.
@@ -111,9 +131,11 @@ class GigpoWorkspace {
 
   Rollouts<T, Groups> episodes_;
   ById states_{View<const std::int64_t, 1>{}, 0};
-  std::vector<index_t> ids_;     // (N) of the state, or of task and state
-  std::vector<Scalar> returns_;  // (N, C)
-  std::vector<double> carried_;  // (episodes, C)
+  std::vector<index_t> ids_, tasks_;    // (N) groups of the steps, and of the batch
+  std::vector<index_t> order_, state_;  // (N) rows by task and state, and their states
+  std::vector<index_t> next_;           // (tasks + 1) where the next row of a task goes
+  std::vector<Scalar> returns_;         // (N, C)
+  std::vector<double> carried_;         // (episodes, C)
   RewardBatch<Scalar, ById> steps_ = no_steps();
   std::vector<double> of_episodes_, of_steps_;
   Workspace workspace_;
