@@ -34,6 +34,12 @@ struct Group {
   static Moments moments(View<const double, 1> x) {
     return moments_of(AnyOrder{}, x.data, nullptr, x.extent[0]);
   }
+  /// The least and the largest of them alone.
+  static Moments range(View<const double, 1> x) {
+    Moments m;
+    if (gdpo::detail::range_of(x.data, nullptr, x.extent[0], m)) m.min = m.max = math::nan();
+    return m;
+  }
   /// How many rewards are above a bound.
   index_t above(double bound) const {
     index_t n = 0;
@@ -84,7 +90,7 @@ struct RelativeCost {
 
  private:
   static double largest(double weight, View<const double, 1> counts) {
-    return weight > 0 ? Group::moments(counts).max : 0.0;
+    return weight > 0 ? Group::range(counts).max : 0.0;
   }
 };
 
@@ -107,7 +113,7 @@ struct RelativeLength {
         return a.reward + math::mul(weight, gain);
       }
     };
-    const Moments m = Group::moments(g.tokens);
+    const Moments m = Group::range(g.tokens);
     return OfRow{weight, right, m.min, m.max - m.min};
   }
   static constexpr const char* name = "relative_length";  ///< What messages call it.
@@ -138,6 +144,7 @@ struct LengthAmongRight {
       }
     };
     std::vector<double> lengths;
+    lengths.reserve(static_cast<std::size_t>(g.rewards.extent[0]));
     for (index_t i = 0; i < g.rewards.extent[0]; ++i)
       if (g.rewards(i) > right) lengths.push_back(g.tokens(i));
     const Moments m = Group::moments(gdpo::view(std::as_const(lengths)));
@@ -220,42 +227,55 @@ bool needs_count(const Rule&, update::shaping::Count count, long) {
 /// The rewards of a group while the rules are applied.
 class ShapedGroup {
  public:
-  /// Reads the members that have a reward; returns how many have none.
+  /// Reads the members; returns how many have no reward.
   template <class T, class Groups>
   index_t read(View<T, 1> rewards, const Groups& groups, index_t g,
                const update::shaping::Columns& columns) {
-    members_.clear(), counts_[0].clear(), counts_[1].clear(), counts_[2].clear();
+    length_ = static_cast<std::size_t>(groups.length(g));
+    if (length_ > rows_.size()) make_room();
+    bool consecutive = true;
     index_t missing = 0;
-    for (index_t k = 0; k < groups.length(g); ++k) {
-      const index_t i = groups.row(g, k);
-      const double reward = load(rewards(i));
-      if (math::is_nan(reward)) {
-        ++missing;
-        continue;
-      }
-      Member m{{reward, count(columns.lengths, i), count(columns.input_lengths, i),
-                count(columns.turns, i), i},
-               reward,
-               !columns.valid || !math::is_zero(columns.valid(i)),
-               true};
-      members_.push_back(m);
-      if (!m.used) continue;
-      if (columns.lengths) counts_[0].push_back(m.args.tokens);
-      if (columns.input_lengths) counts_[1].push_back(m.args.input_tokens);
-      if (columns.turns) counts_[2].push_back(m.args.turns);
+    for (std::size_t k = 0; k < length_; ++k) {
+      rows_[k] = groups.row(g, static_cast<index_t>(k));
+      consecutive = consecutive && rows_[k] - rows_[0] == static_cast<index_t>(k);
+      rewards_[k] = originals_[k] = load(rewards(rows_[k]));
+      const bool is_missing = math::is_nan(rewards_[k]);
+      states_[k] = is_missing ? State::Missing : State::Shaped;
+      missing += is_missing;
     }
+    const Column* const given[] = {&columns.lengths, &columns.input_lengths, &columns.turns,
+                                   &columns.valid};
+    for (std::size_t c = 0; c < 4; ++c) {
+      has_[c] = static_cast<bool>(*given[c]);
+      if (!has_[c]) continue;
+      if (consecutive) {
+        given[c]->copy_rows(length_ > 0 ? rows_[0] : 0, groups.length(g), given_[c].data());
+      } else {
+        for (std::size_t k = 0; k < length_; ++k) given_[c][k] = (*given[c])(rows_[k]);
+      }
+    }
+    all_used_ = missing == 0;
+    for (std::size_t k = 0; k < length_ && has_[3]; ++k)
+      all_used_ = all_used_ && !math::is_zero(given_[3][k]);
+    for (std::size_t c = 0; c < 3; ++c) used_[c].clear();
+    for (std::size_t c = 0; c < 3 && !all_used_; ++c)
+      if (has_[c]) pick_used(given_[c], used_[c]);
     return missing;
   }
   /// Applies a rule to every member. The rule of a group without used members does nothing.
   template <class Rule>
   void apply(const Rule& rule) {
     if constexpr (is_group_rule_v<Rule>) {
-      used_.clear();
-      for (const Member& m : members_)
-        if (m.used) used_.push_back(m.args.reward);
-      if (used_.empty()) return;
-      const auto of_row = rule.in_group(update::shaping::Group{
-          view_of(used_), view_of(counts_[0]), view_of(counts_[1]), view_of(counts_[2])});
+      if (!all_used_) pick_used(rewards_, used_[3]);
+      const auto used = [&](const std::vector<double>& all, std::size_t c) {
+        return all_used_
+                   ? gdpo::view(all.data(), static_cast<index_t>(c == 3 || has_[c] ? length_ : 0))
+                   : gdpo::view(std::as_const(used_[c]));
+      };
+      const update::shaping::Group group{used(rewards_, 3), used(given_[0], 0), used(given_[1], 1),
+                                         used(given_[2], 2)};
+      if (group.rewards.extent[0] == 0) return;
+      const auto of_row = rule.in_group(group);
       apply_to_rows(of_row);
     } else {
       apply_to_rows(rule);
@@ -263,28 +283,45 @@ class ShapedGroup {
   }
   template <class T>
   void write(View<T, 1> rewards, update::ShapedRewards& shaped) const {
-    for (const Member& m : members_)
-      store_shaped(rewards(m.args.row), m.original, m.args.reward, shaped);
+    for (std::size_t k = 0; k < length_; ++k) {
+      if (states_[k] != State::Missing)
+        store_shaped(rewards(rows_[k]), originals_[k], rewards_[k], shaped);
+    }
   }
 
  private:
-  struct Member {
-    update::shaping::Args args;
-    double original;
-    bool used, defined;
-  };
-  static double count(const Column& column, index_t i) { return column ? column(i) : math::nan(); }
-  static View<const double, 1> view_of(const std::vector<double>& x) { return gdpo::view(x); }
-  template <class Rule>
-  void apply_to_rows(const Rule& rule) {
-    for (Member& m : members_) {
-      if (!m.defined) continue;
-      m.defined = shape(rule, m.args);
-      if (!m.defined) m.args.reward = math::infinity;
+  /// Undefined: a rule has made NaN of the reward, and infinity stands for it.
+  enum class State : unsigned char { Missing, Shaped, Undefined };
+  void make_room() {
+    rows_.resize(length_), rewards_.resize(length_), originals_.resize(length_);
+    states_.resize(length_);
+    for (std::size_t c = 0; c < 4; ++c) given_[c].assign(length_, c == 3 ? 1.0 : math::nan());
+  }
+  /// The numbers of the used members that have a reward.
+  void pick_used(const std::vector<double>& all, std::vector<double>& used) const {
+    used.clear();
+    for (std::size_t k = 0; k < length_; ++k) {
+      if (states_[k] != State::Missing && !math::is_zero(given_[3][k])) used.push_back(all[k]);
     }
   }
-  std::vector<Member> members_;
-  std::vector<double> counts_[3], used_;
+  template <class Rule>
+  void apply_to_rows(const Rule& rule) {
+    for (std::size_t k = 0; k < length_; ++k) {
+      if (states_[k] != State::Shaped) continue;
+      update::shaping::Args args{rewards_[k], given_[0][k], given_[1][k], given_[2][k], rows_[k]};
+      const bool defined = shape(rule, args);
+      if (!defined) states_[k] = State::Undefined;
+      rewards_[k] = defined ? args.reward : math::infinity;
+    }
+  }
+  std::size_t length_ = 0;
+  bool all_used_ = true,  // every member is used and has a reward
+      has_[4] = {};
+  std::vector<index_t> rows_;
+  std::vector<double> rewards_, originals_;  // of the members
+  std::vector<State> states_;
+  std::vector<double> given_[4];  // the columns, `valid` last; NaN, or 1, where there is none
+  std::vector<double> used_[4];   // of the used members: the columns, and rewards_ last
 };
 
 /// What shape_rewards() does, whatever holds the rules: check() checks their settings,

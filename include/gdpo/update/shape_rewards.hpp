@@ -1,8 +1,10 @@
 #pragma once
 // shape_rewards: rules that change the reward of a completion, such as length penalties.
+#include <algorithm>
 #include <gdpo/core/declares.hpp>
 #include <gdpo/math/check_fields.hpp>
 #include <gdpo/storage/column.hpp>
+#include <iterator>
 #include <utility>
 
 GDPO_BEGIN_NAMESPACE
@@ -202,6 +204,24 @@ bool shape(const Rule& rule, update::shaping::Args& args) {
   return !math::is_nan(args.reward);
 }
 
+/// Reads a column row by row, many rows by one call. NaN where there is no column.
+class CountsOfRows {
+ public:
+  explicit CountsOfRows(const Column& column) : column_(column) {
+    if (!column) std::fill(std::begin(numbers_), std::end(numbers_), math::nan());
+  }
+  /// The number of row i of `rows`; the rows are asked for in their order, from 0 on.
+  GDPO_HOST_INLINE double operator()(index_t i, index_t rows) {
+    if (i % block == 0 && column_) column_.copy_rows(i, (std::min)(block, rows - i), numbers_);
+    return numbers_[i % block];
+  }
+
+ private:
+  static constexpr index_t block = 256;
+  const Column& column_;
+  double numbers_[block];
+};
+
 /// Throws unless `counts` has a count for each row, or is absent and no rule reads it.
 inline void check_shaping_counts(const char* function, const char* name, const char* words,
                                  const Column& counts, index_t rows, bool read) {
@@ -214,10 +234,11 @@ inline void check_shaping_counts(const char* function, const char* name, const c
     return;
   }
   contract::check_entries(function, name, counts.size(), rows);
+  CountsOfRows count(counts);
   for (index_t i = 0; i < rows; ++i) {
-    const double count = counts(i);
-    if (!(count >= 0) || math::not_finite(count)) {
-      contract::fail(function, contract::Text(name) + "(" + text(i) + ")", text(count),
+    const double x = count(i, rows);
+    if (!(x >= 0) || math::not_finite(x)) {
+      contract::fail(function, contract::Text(name) + "(" + text(i) + ")", text(x),
                      "a count of at least 0");
     }
   }
@@ -275,13 +296,14 @@ ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rul
                                (detail::reads_tokens_v<Rules> || ...));
 
   ShapedRewards shaped;
+  detail::CountsOfRows tokens(lengths);
   for (index_t i = 0; i < rows; ++i) {
-    const double original = load(rewards(i));
+    const double original = load(rewards(i)), length = tokens(i, rows);
     if (math::is_nan(original)) {
       ++shaped.missing;
       continue;
     }
-    shaping::Args args{original, lengths ? lengths(i) : math::nan()};
+    shaping::Args args{original, length};
     args.row = i;
     if (!(detail::shape(rules, args) && ...)) args.reward = math::infinity;
     detail::store_shaped(rewards(i), original, args.reward, shaped);

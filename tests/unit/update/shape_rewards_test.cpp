@@ -234,6 +234,33 @@ TEST_CASE("shape_rewards: laws of the rules", "[update]") {
   }
 }
 
+TEST_CASE("shape_rewards of many rows is that of each row by itself", "[update]") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const auto rows = static_cast<std::size_t>(random.pick({255, 256, 257, 700}));
+    std::vector<double> rewards;
+    std::vector<float> tokens;
+    for (std::size_t i = 0; i < rows; ++i) {
+      rewards.push_back(random.pick({0.0, 1.0, random.uniform(), std::nan("")}));
+      tokens.push_back(static_cast<float>(random.below(100)));
+    }
+    const gdpo::update::shaping::SoftOverlong punishment{50, 20, 1, false};
+    const std::vector<double> given = rewards;
+    gdpo::update::shape_rewards(gdpo::view(rewards), gdpo::view(tokens), punishment);
+    for (std::size_t i = 0; i < rows; ++i) {
+      double alone = given[i];
+      gdpo::update::shape_rewards(gdpo::view(&alone, 1), gdpo::view(&tokens[i], 1), punishment);
+      REQUIRE(gdpo::math::bits_of(alone) == gdpo::math::bits_of(rewards[i]));
+    }
+    tokens.back() = -1;
+    std::vector<double> kept = given;
+    const std::string message = message_of(
+        [&] { gdpo::update::shape_rewards(gdpo::view(kept), gdpo::view(tokens), punishment); });
+    CHECK(message.find("lengths(" + std::to_string(rows - 1) + ")") != std::string::npos);
+  }
+}
+
 TEST_CASE("shape_rewards applies the rules in their order", "[update]") {
   const shaping::Clip clip{-1, 1};
   const shaping::Affine twice{2, 0};
