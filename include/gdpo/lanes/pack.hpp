@@ -336,8 +336,8 @@ GDPO_INLINE Bits is_not_finite(const Bits& magnitude, Integer exponent) {
   return magnitude >= exponent;
 }
 
-// is_nan, is_inf, is_zero, not_finite and is_finite look at the bits, as the scalar functions do, so they are
-// right under -ffast-math too.
+// is_nan, is_inf, is_zero, not_finite and is_finite look at the bits, as the scalar functions do,
+// so they are right under -ffast-math too.
 #define GDPO_BY_BITS(name, one_lane, with_bit_mask, lanes)                                         \
   template <int L, class S>                                                                        \
   GDPO_INLINE Mask<L, S> name(const Pack<L, S>& a) {                                               \
