@@ -400,7 +400,8 @@ void check_spreads(const Vector& rewards, index_t C, const Groups& groups,
   gdpo::Grpo estimator;
   estimator.weights = weights, estimator.gates = gates, estimator.missing = rule;
   gdpo::detail::EstimatorScratch work;
-  const gdpo::detail::RewardReader<double, Groups, true> plain("", batch, estimator, work);
+  const gdpo::detail::RewardReader<double, Groups> plain(
+      "", batch, gdpo::detail::reward_settings(estimator), work);
   gdpo::detail::SpreadReader<double, Groups> spreads("", batch, weights, gates, rule, C - 1);
   const auto reward = [&](index_t i, index_t c, double&) { return plain(i, c); };
   const auto used = [&](index_t i, index_t j, double&) {
