@@ -1,6 +1,7 @@
-// Paths of gdpo/prepass.hpp: every pre-pass by name, several of them, statistics, masks, packed
-// rows, and the reports of gates.
+// Paths of gdpo/prepass.hpp and gdpo/mismatch.hpp: every pre-pass by name, several of them,
+// statistics, masks, packed rows, and the reports of gates and of the mismatch.
 #include <gdpo/loss.hpp>
+#include <gdpo/mismatch.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/runtime.hpp>
 #include <memory>
@@ -222,7 +223,7 @@ Experiment of_names() {
 }
 
 Experiment of_reports() {
-  Paths paths("Reports of gates and proximal_logp, 512 x 4096 tokens, float", "token",
+  Paths paths("Reports of gates and mismatch, and proximal_logp, 512 x 4096 tokens, float", "token",
               "copying an array");
   paths.add("copying an array", n, 8, [] {
     return
@@ -238,6 +239,12 @@ Experiment of_reports() {
   add("gate_report, Gate k3 of rows", Form::Plain, gate(Statistic::SequenceMean));
   add("gate_report, Importance", Form::Plain, truncated());
   add("gate_report, FutureKl", Form::Plain, prepass::FutureKl{});
+  for (const auto& [form, where] : {std::pair(Form::Plain, ""), std::pair(Form::Masked, ", masked"),
+                                    std::pair(Form::Packed, ", packed")}) {
+    paths.add(std::string("mismatch") + where, n, pair + (form == Form::Masked), [form = form] {
+      return [t = tokens(form)] { static_cast<void>(gdpo::mismatch(t->batch)); };
+    });
+  }
   for (const auto& [word, method] : enumerators(gdpo::ProximalMethod{})) {
     paths.add(std::string("proximal_logp, ") + word, n, pair + 8 + 4, [method = method] {
       const auto t = tokens(Form::Plain);
