@@ -303,7 +303,7 @@ class ConstrainedCall {
     if (width > List<double>::capacity) fail_on_size();
     std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
     copy_rewards(width);
-    const Reader reader(function_, batch_, estimator_, inner_);
+    const Reader reader(function_, batch_, reward_settings(estimator_), inner_);
     for (index_t c = 0; c < active().size(); ++c) {
       weights[reward_count() + c] = -active()[c].lambda;
       fill_violations(active()[c]);
@@ -325,7 +325,7 @@ class ConstrainedCall {
     if (width > List<double>::capacity) fail_on_size();
     copy_rewards(width);
     work_.magnitudes.resize(rows());
-    const Reader reader(function_, batch_, estimator_, inner_);
+    const Reader reader(function_, batch_, reward_settings(estimator_), inner_);
     const Missing& missing = estimator_.missing;
     for (index_t i = 0; i < size(); ++i) {
       double x = reader.gated(i, reward);
