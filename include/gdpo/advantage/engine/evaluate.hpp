@@ -125,7 +125,8 @@ class Evaluation {
       work.terms.resize(members * 8);
       work.used.assign(members, 1);
       work.present.resize(members);
-      LanePacks<T, Groups>::reserve(work, members, as_size(units_.size), Worker::sorts);
+      LanePacks<T, Groups>::reserve(work, members, as_size(units_.size), reader_.sums_first(),
+                                    Worker::sorts);
     }
   }
 

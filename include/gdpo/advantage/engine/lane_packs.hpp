@@ -52,18 +52,20 @@ class LanePacks {
         groups_(rows_side_by_side(lanes_)) {}
 
   /// Makes room for groups of at most `members` members, `groups` of them in a unit of work.
-  static void reserve(GroupScratch& scratch, std::size_t members, std::size_t groups, bool sorts) {
-    scratch.lanes.resize(as_size(most_packs * member_scratch(sorts)) * members + padding);
+  static void reserve(GroupScratch& scratch, std::size_t members, std::size_t groups,
+                      bool sums_first, bool sorts) {
+    const auto scratch_size = as_size(most_packs * member_scratch(sums_first, sorts)) * members;
+    scratch.lanes.resize(scratch_size + padding);
     scratch.group_lists.resize(2 * groups);
     scratch.flagged.resize(as_size(most_packs * most_side_by_side) * members);
     scratch.flagged_scores.resize(scratch.flagged.size());
   }
 
  protected:
-  /// Doubles for a member: values, and the rewards that are summed to them; scores, magnitudes and
-  /// flags; sorted values.
-  static index_t member_scratch(bool sorts) {
-    return (sorts ? 3 : 2) * most_lanes + 3 * most_side_by_side;
+  /// Doubles for a member: values; the rewards that are summed to them, and later a policy's
+  /// scratch memory; sorted values; scores, magnitudes and flags.
+  static index_t member_scratch(bool sums_first, bool sorts) {
+    return (1 + (sums_first || sorts) + sorts) * most_lanes + 3 * most_side_by_side;
   }
   /// Extra doubles, so that the memory can start at a cache line: full-width stores should not
   /// cross one.
@@ -143,12 +145,14 @@ class LanePacks {
   void place(LanePack* packs) const {
     for (int s = 0; s < most_packs; ++s) {
       LanePack& pack = packs[s];
-      pack.block = aligned(scratch_.lanes) + s * longest_ * member_scratch(traits_.sorts);
+      pack.block =
+          aligned(scratch_.lanes) + s * longest_ * member_scratch(sums_first_, traits_.sorts);
       pack.scores = pack.block + longest_ * most_lanes;
       pack.magnitudes = pack.scores + longest_ * most_side_by_side;
       pack.rows = pack.magnitudes + longest_ * most_side_by_side;
-      pack.rewards = pack.rows + longest_ * most_side_by_side;
-      pack.sorted = pack.rewards + longest_ * most_lanes;
+      double* const more = pack.rows + longest_ * most_side_by_side;
+      pack.rewards = sums_first_ || traits_.sorts ? more : nullptr;
+      pack.sorted = traits_.sorts ? more + longest_ * most_lanes : nullptr;
       pack.flagged = scratch_.flagged.data() + s * longest_ * most_side_by_side;
       pack.flagged_scores = scratch_.flagged_scores.data() + s * longest_ * most_side_by_side;
       for (int p = groups_; p < most_side_by_side; ++p)

@@ -147,7 +147,7 @@ class SideBySide : LanePacks<T, Groups> {
   /// all of them.
   void apply_policies(LanePack& pack, index_t first, int i, index_t n, const math::Mask<N>* same) {
     if constexpr (per_member) {
-      apply_to_members<N>(pack, first, i, n, same);
+      apply_to_members(pack, first, i, n, same);
     } else {
       apply_to_groups<N>(pack, first, i, n, same);
     }
@@ -174,18 +174,16 @@ class SideBySide : LanePacks<T, Groups> {
 
   /// The same where a policy is asked for every member: it makes terms of the values in the block,
   /// which are then added with the factor 1.
-  template <int M>
   void apply_to_members(LanePack& pack, index_t first, int i, index_t n,
-                        const math::Mask<M>* same) {
-    using Member = MemberLanes<M>;
+                        const math::Mask<N>* same) {
     const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
-    const auto stat = stat_lanes<M>(pack, i, n);
+    const auto stat = stat_lanes<N>(pack, i, n);
     Split<Lanes> base{zero, zero};
     Lanes scale = zero, weight = one;
     if constexpr (one_a_group_v<Baseline>)
-      base = split<Lanes>(call_.baseline(of_baseline<M>(pack, stat, first, i)));
+      base = split<Lanes>(call_.baseline(of_baseline<N>(pack, stat, first, i)));
     if constexpr (one_a_group_v<Scale>)
-      scale = math::constant<Lanes>(call_.scale(of_scale<M>(pack, stat, first, i)));
+      scale = math::constant<Lanes>(call_.scale(of_scale<N>(pack, stat, first, i)));
     if (!sums_first_) weight = reader_.template lane_weights<N>(first, groups_, i);
     const index_t stride = this->width();
     const double *base_numbers = numbers_of<Baseline>(call_.work.columns.of_baseline, first, i),
@@ -193,7 +191,7 @@ class SideBySide : LanePacks<T, Groups> {
     double* x = pack.block + i;
     for (index_t k = 0; k < pack.members; ++k, x += stride) {
       const Lanes value = Lanes::load(x);
-      Member member{stat, no_batch_, value, zero, base_numbers, stride};
+      MemberLanes<N> member{stat, no_batch_, value, zero, base_numbers, stride};
       if constexpr (!one_a_group_v<Baseline>) base = split<Lanes>(call_.baseline(member));
       member.centered = center(value, base);
       member.of_batch = scale_numbers;
