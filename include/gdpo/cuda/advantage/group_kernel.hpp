@@ -7,9 +7,9 @@
 // As on the host, a column is a reward or the weighted sum of all (sums_first). A *place* counts
 // the members of all groups, group after group; groups.row(place) is its row in the batch.
 #include <gdpo/advantage/reward_batch.hpp>
+#include <gdpo/advantage/shared/check_rewards.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>
 #include <gdpo/advantage/shared/group_spreads.hpp>
-#include <gdpo/advantage/shared/reward_rules.hpp>
 #include <gdpo/cuda/advantage/groups.hpp>
 #include <gdpo/cuda/advantage/reward_moments.hpp>
 
