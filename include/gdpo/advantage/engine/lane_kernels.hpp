@@ -59,7 +59,9 @@ GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pa
                                 index_t stride) {
   using Rows = math::Pack<P>;
   using Lanes = math::Pack<L * P>;
-  const Rows zero = Rows::all(0.0), none = Rows::all(skip ? -0.0 : 0.0);
+  // By bits, because -ffast-math takes -0 for 0.
+  const Rows zero = Rows::all(0.0),
+             none = Rows::all(math::from_bits(static_cast<std::uint64_t>(skip) << 63));
   const Lanes nothing = Lanes::all(0.0), no_size = Lanes::all(-0.0), multiplied = weights;
   const auto padding = multiplied == nothing;
   for (index_t k = 0; k < members; ++k, sums += stride, magnitudes += stride) {
@@ -111,7 +113,7 @@ struct LanePack {
   // What the policies give.
   alignas(64) double base[most_lanes], base_low[most_lanes], factor[most_lanes];
   // Of each group: the bound of add_scores and the largest |score|; the range of the scores, and
-  // the largest sum of |terms|, NaN where a score is not finite. Beyond the last group `largest`
+  // the largest sum of |terms|, infinite where one is not finite. Beyond the last group `largest`
   // and `high` are infinite and the others 0, so that no scores seem equal there.
   alignas(64) double bound[most_side_by_side] = {}, largest[most_side_by_side] = {};
   alignas(64) double low[most_side_by_side] = {}, high[most_side_by_side] = {},
@@ -194,29 +196,35 @@ GDPO_HOST_INLINE index_t fill_block(const LanePack& pack, int P, double* x) {
 GDPO_NOINLINE inline void find_score_range(LanePack& pack, int P) {
   constexpr int N = math::native_width<double>, all = most_side_by_side;
   using Lanes = math::Pack<N>;
-  const Lanes zero = Lanes::all(0.0), limit = Lanes::all(math::infinity);
+  const Lanes zero = Lanes::all(0.0), most = Lanes::all(math::infinity), least = -most;
   const bool gaps = pack.known < pack.members;
   double* const rows = gaps ? pack.rows : pack.scores;
   index_t places = 0;
   for (double* const x : {pack.scores, pack.magnitudes, rows}) places = fill_block(pack, P, x);
   for (int i = 0; i < all; i += N) {
-    Lanes low = limit, high = -limit, size = zero, unknown = zero;
+    Lanes low = most, high = least, size = zero;
+    auto infinite = zero < zero;
     for (index_t place = i; place < places; place += all) {
       const Lanes sum = Lanes::load(pack.scores + place),
-                  sizes = Lanes::load(pack.magnitudes + place),
-                  counted = gaps ? sum + Lanes::load(rows + place) : sum;
-      unknown = unknown + (sizes - sizes);
+                  sizes = Lanes::load(pack.magnitudes + place);
+      infinite = either(infinite, not_finite(sizes));
       size = (math::max)(size, sizes);
-      low = (math::min)(low, counted);
-      high = (math::max)(high, counted);
+      if (gaps) {  // -ffast-math lets min and max take a NaN for any number
+        const auto ignored = is_nan(Lanes::load(rows + place));
+        low = (math::min)(low, select(ignored, most, sum));
+        high = (math::max)(high, select(ignored, least, sum));
+      } else {
+        low = (math::min)(low, sum), high = (math::max)(high, sum);
+      }
     }
-    low.store(pack.low + i), high.store(pack.high + i), (size + unknown).store(pack.size + i);
+    low.store(pack.low + i), high.store(pack.high + i);
+    select(infinite, most, size).store(pack.size + i);
   }
   for (int i = P; i < all; ++i) {
     double &low = pack.low[i & (P - 1)], &high = pack.high[i & (P - 1)],
            &size = pack.size[i & (P - 1)];
     low = (math::min)(low, pack.low[i]), high = (math::max)(high, pack.high[i]);
-    size = math::is_nan(pack.size[i]) ? pack.size[i] : (math::max)(pack.size[i], size);
+    size = (math::max)(size, pack.size[i]);
     pack.low[i] = pack.size[i] = 0, pack.high[i] = math::infinity;
   }
 }
