@@ -91,17 +91,20 @@ TEST_CASE("sorting: every length, order and tie, and numbers that are not finite
 
 TEST_CASE("sorting in lanes: what sorts all zeros and ones sorts all numbers", "[robust]") {
   constexpr int lanes = 8;
-  const auto check = [](const std::vector<Vector>& columns) {
+  const auto of = [](const std::vector<Vector>& columns, int j) -> const Vector& {
+    return columns[static_cast<std::size_t>(j)];
+  };
+  const auto check = [&](const std::vector<Vector>& columns) {
     const index_t n = static_cast<index_t>(columns[0].size()), stride = lanes + 3;
     Vector x(static_cast<std::size_t>(n * stride), 7);
     for (index_t k = 0; k < n; ++k) {
       for (int j = 0; j < lanes; ++j)
-        x[static_cast<std::size_t>(k * stride + j)] = columns[j][static_cast<std::size_t>(k)];
+        x[static_cast<std::size_t>(k * stride + j)] = of(columns, j)[static_cast<std::size_t>(k)];
     }
     gdpo::detail::sort_ascending(gdpo::LaneValues<lanes>{x.data(), {n}, stride});
     int wrong = 0;
     for (int j = 0; j < stride; ++j) {
-      Vector sorted = j < lanes ? columns[j] : Vector(static_cast<std::size_t>(n), 7);
+      Vector sorted = j < lanes ? of(columns, j) : Vector(static_cast<std::size_t>(n), 7);
       std::sort(sorted.begin(), sorted.end());
       for (index_t k = 0; k < n; ++k)
         wrong += x[static_cast<std::size_t>(k * stride + j)] != sorted[static_cast<std::size_t>(k)];
@@ -113,7 +116,8 @@ TEST_CASE("sorting in lanes: what sorts all zeros and ones sorts all numbers", "
     for (int first = 0; first < 1 << n; first += lanes) {
       std::vector<Vector> columns(lanes);
       for (int j = 0; j < lanes; ++j) {
-        for (int k = 0; k < n; ++k) columns[j].push_back((first + j) >> k & 1);
+        for (int k = 0; k < n; ++k)
+          columns[static_cast<std::size_t>(j)].push_back((first + j) >> k & 1);
       }
       if (check(columns) != 0) FAIL("n " << n << ", from sequence " << first);
     }
