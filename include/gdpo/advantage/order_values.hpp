@@ -72,6 +72,7 @@ GDPO_NOINLINE inline void sort_register(double* x, index_t n, index_t stride) {
 /// Sorts every column of x.
 template <int L>
 void sort_ascending(const LaneValues<L>& x) {
+  if (x.extent[0] < 2) return;
   for (int i = 0; i < L; i += math::native_width<double>)
     sort_register(x.data + i, x.extent[0], x.stride);
 }
