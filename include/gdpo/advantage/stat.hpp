@@ -333,7 +333,8 @@ GDPO_INLINE auto numbers_of_batch(const P&, const MemberLanes<L>& a) {
 //       over the argument that also takes GroupLanes, with own_value MemberLanes, or with
 //       per_group_values GroupValueLanes: one call then serves several columns. It is not asked for
 //       unused members in lanes. If it reads the batch as well, it is called in lanes only if it
-//       has of_batch. With per_group_values it reads the values alone, in whatever order they are.
+//       has of_batch. With per_group_values it gets the values in ascending order, and
+//       no other column of the batch.
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)

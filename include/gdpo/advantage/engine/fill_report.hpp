@@ -218,7 +218,7 @@ class ReportFiller {
     const bool runs = pack.full && find_runs(pack, first);
     if (runs) {
       read_rewards(pack, [&](index_t p, index_t k) { return first[p] + k; });
-      turn_runs<false>(work_.row_sums.data(), first, report_lanes, longest, pack.combined());
+      read_runs(work_.row_sums.data(), first, report_lanes, longest, pack.combined());
     } else {
       read_rewards(pack, [&](index_t p, index_t k) { return row(pack, p, k); });
       if (!read_combined(pack)) return false;
@@ -322,8 +322,8 @@ class ReportFiller {
     if (pack.full) {
       index_t first[P];
       for (index_t p = 0; p < pack.groups; ++p) first[p] = next_sum_ + p * pack.members;
-      turn_runs<true>(work_.centered.data(), first, static_cast<int>(pack.groups), pack.members,
-                      pack.total());
+      write_runs(pack.total(), report_lanes, static_cast<int>(pack.groups), pack.members,
+                 pack.members, pack.lengths, first, work_.centered.data());
       next_sum_ += pack.groups * pack.members;
       return true;
     }

@@ -82,14 +82,6 @@ class LanePacks {
   int columns_from(index_t first) const {
     return static_cast<int>((std::min<index_t>)(lanes_, columns_ - first));
   }
-  /// Calls f(L, P) with the numbers of lanes of a group and of groups as integral constants.
-  template <class F>
-  GDPO_HOST_INLINE void with_shape(const F& f) const {
-    with_lanes(lanes_, [&](auto lanes) {
-      f(lanes, std::integral_constant<int, side_by_side<decltype(lanes)::value>>{});
-    });
-  }
-
   /// Calls f(W) with the number of lanes of a pack as an integral constant: shapes of one width
   /// share the code.
   template <class F>
@@ -218,9 +210,10 @@ class LanePacks {
       moments_of_known(pack);
       judge(pack, first);
     }
-    if (sums_first_) equate_sums(pack);
-    if (!traits_.per_member && !traits_.sorts) return;
-    with_width([&](auto lanes) { find_range<decltype(lanes)::value>(pack); });
+    const bool asks = traits_.per_member || traits_.sorts;
+    if (asks) with_width([&](auto lanes) { find_range<decltype(lanes)::value>(pack); });
+    if (sums_first_) equate_sums(pack, asks);
+    if (!asks) return;
     for (int i = 0; !sums_first_ && i < width(); ++i)
       pack.equal[i] = pack.min[i] == pack.max[i], pack.rounding[i] = 0;
     if (traits_.sorts) sort_values(pack, width());
@@ -230,8 +223,8 @@ class LanePacks {
   void add(LanePack& pack, index_t first, bool exact) const {
     const bool terms = exact || pack.known < pack.members;
     if (terms) make_terms(pack, width());
-    with_shape([&](auto lanes, auto groups) {
-      constexpr int L = decltype(lanes)::value, P = decltype(groups)::value;
+    with_lanes(lanes_, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value, P = side_by_side<L>;
       exact ? add_terms<L, P>(pack, first == 0) : add_scores<L, P>(pack, first == 0, terms);
     });
   }
@@ -488,8 +481,8 @@ class LanePacks {
   }
   /// equate_sums of group_rules.hpp. max - min <= t implies m2 <= n t^2, so a larger m2 proves a
   /// difference; twice that bound leaves room for the rounding of m2. Only if it does not, the
-  /// range is asked for.
-  GDPO_NOINLINE void equate_sums(LanePack& pack) const {
+  /// range is asked for, unless it is known.
+  GDPO_NOINLINE void equate_sums(LanePack& pack, bool range_known) const {
     constexpr int P = side_by_side<1>;
     auto most = math::Pack<P>::all(0.0);
     for (index_t k = 0; k < pack.members; ++k)
@@ -502,8 +495,8 @@ class LanePacks {
       const double n = pack.uneven ? pack.count[p] : static_cast<double>(pack.members);
       clear = clear && (pack.equal[p] != 0 || pack.m2[p] > 2 * n * t * t);
     }
-    if (clear && !traits_.per_member) return;
-    find_range<P>(pack);
+    if (clear) return;
+    if (!range_known) find_range<P>(pack);
     for (int p = 0; p < P; ++p) {
       if (pack.equal[p] != 0 || !(pack.max[p] - pack.min[p] <= pack.rounding[p])) continue;
       pack.equal[p] = 1, pack.m2[p] = 0;

@@ -2,7 +2,7 @@
 // OneGroup: the general path, one group after the other, with loops over its columns and members.
 // The formulas are in the policies (baseline and scale); shared/group_rules.hpp decides in which
 // groups they are called. side_by_side.hpp is the fast path, which takes several groups at once but
-// leaves those with missing values or close to rounding to this one.
+// leaves those that have a rule of their own to this one.
 #include <algorithm>
 #include <gdpo/advantage/engine/side_by_side.hpp>
 #include <gdpo/advantage/shared/group_rules.hpp>

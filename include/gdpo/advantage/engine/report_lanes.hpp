@@ -134,12 +134,10 @@ inline void center_lanes(const double* x, index_t members, const LaneRange& rang
               : center_lanes<true>(x, members, range, out);
 }
 
-/// Copies between runs of numbers and lanes: runs[first[p] + k] and lanes[k, p], (members,
-/// report_lanes), for p < groups.
-template <bool write_runs>
-GDPO_NOINLINE void turn_runs(std::conditional_t<write_runs, double, const double>* runs,
-                             const index_t* first, int groups, index_t members,
-                             std::conditional_t<write_runs, const double, double>* lanes) {
+/// Copies runs of numbers to lanes: lanes[k, p] = runs[first[p] + k], (members, report_lanes), for
+/// p < groups. write_runs is the way back.
+GDPO_NOINLINE inline void read_runs(const double* runs, const index_t* first, int groups,
+                                    index_t members, double* lanes) {
   constexpr int P = report_lanes, W = math::native_width<double>;
   index_t k = 0;
   if constexpr (W > 1) {
@@ -147,30 +145,15 @@ GDPO_NOINLINE void turn_runs(std::conditional_t<write_runs, double, const double
     for (; k + W <= members; k += W) {
       for (int p = 0; p < groups; p += W) {
         math::Pack<W> block[W];
-        for (int j = 0; j < W; ++j) {
-          const int q = (std::min)(p + j, groups - 1);
-          block[j] =
-              math::Pack<W>::load(write_runs ? lanes + (k + j) * P + p : runs + first[q] + k);
-        }
+        for (int j = 0; j < W; ++j)
+          block[j] = math::Pack<W>::load(runs + first[(std::min)(p + j, groups - 1)] + k);
         transpose<W / 2>(block, places);
-        for (int j = 0; j < W; ++j) {
-          if constexpr (write_runs) {
-            if (p + j < groups) block[j].store(runs + first[p + j] + k);
-          } else {
-            block[j].store(lanes + (k + j) * P + p);
-          }
-        }
+        for (int j = 0; j < W; ++j) block[j].store(lanes + (k + j) * P + p);
       }
     }
   }
   for (; k < members; ++k) {
-    for (int p = 0; p < groups; ++p) {
-      if constexpr (write_runs) {
-        runs[first[p] + k] = lanes[k * P + p];
-      } else {
-        lanes[k * P + p] = runs[first[p] + k];
-      }
-    }
+    for (int p = 0; p < groups; ++p) lanes[k * P + p] = runs[first[p] + k];
   }
 }
 

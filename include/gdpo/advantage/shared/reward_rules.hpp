@@ -10,8 +10,9 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The tree_sum of eight numbers in memory.
-GDPO_INLINE double tree_of(const double* t) {
+/// The tree_sum of eight numbers in memory. V: double, or lanes.
+template <class V>
+GDPO_INLINE V tree_of(const V* t) {
   return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
 }
 

@@ -67,19 +67,20 @@ struct MismatchTile {
 #undef GDPO_X
     using math::constant, math::select;
     const V zero = constant<V>(0.0);
-    V at = Lanes::load(place), cosh = zero;  // cosh: of the tokens before these
-    for (index_t i = 0; i < tokens * width; i += width, at = at + constant<V>(1.0)) {
+    V position = Lanes::load(place), cosh = zero;  // cosh: of the tokens before these
+    for (index_t i = 0; i < tokens * width; i += width, position = position + constant<V>(1.0)) {
       MismatchToken<V> token(settings, Lanes::load(valid + i) > zero, Lanes::load(old + i),
                              Lanes::load(rollout + i));
       // One step late, so that its long chain of operations does not hold up the others.
       token.js = token.divergence(cosh), cosh = token.cosh;
 #define GDPO_SUM(name, ...) sum_of_##name = sum_of_##name + math::opaque(token.name);
 #define GDPO_COUNT(name, ...) count_of_##name.add(token.name);
-#define GDPO_EXTREME(name, end, of)                                                               \
-  {                                                                                               \
-    const auto better =                                                                           \
-        math::both(token.scored, End::end == End::Least ? token.of < name : token.of > name);     \
-    name = select(better, token.of, name), place_of_##name = select(better, at, place_of_##name); \
+#define GDPO_EXTREME(name, end, of)                                                           \
+  {                                                                                           \
+    const auto better =                                                                       \
+        math::both(token.scored, End::end == End::Least ? token.of < name : token.of > name); \
+    name = select(better, token.of, name),                                                    \
+    place_of_##name = select(better, position, place_of_##name);                              \
   }
       GDPO_MISMATCH_HIDDEN_RATIO_SUMS(GDPO_SUM)
       GDPO_MISMATCH_RATIO_SUMS(GDPO_SUM)
@@ -99,7 +100,7 @@ struct MismatchTile {
 #undef GDPO_EXTREME
     }
     sum_of_js = sum_of_js + math::opaque(MismatchToken<V>::divergence(cosh));
-    Lanes::store(place, at);
+    Lanes::store(place, position);
 #define GDPO_X(name, ...) Lanes::store(sums[Sum::name], sum_of_##name);
     GDPO_MISMATCH_HIDDEN_SUMS(GDPO_X)
     GDPO_MISMATCH_TOKEN_SUMS(GDPO_X)
@@ -226,8 +227,8 @@ class MismatchLanes {
     for (lane = {}; next_ < layout_.rows; ++next_) {
       const RowSpan span = layout_(next_);
       const auto row = [&](const auto& array, auto& room) {
-        const auto at = room.empty() ? nullptr : room.data() + j * layout_.longest;
-        return array ? array.row(span.row, span.begin, span.length, at) : nullptr;
+        const auto copied = room.empty() ? nullptr : room.data() + j * layout_.longest;
+        return array ? array.row(span.row, span.begin, span.length, copied) : nullptr;
       };
       lane.row = next_, lane.left = span.length;
       lane.mask = row(read_.mask, mask_room_);

@@ -145,7 +145,7 @@ class SpreadReader {
               mul(Lanes::all(work_.reward_weights[first + j]), Lanes::load(column(first + j) + k));
           sizes[j] = abs(terms[j]);
         }
-        sum = sum + tree_of_lanes(terms), magnitude = magnitude + tree_of_lanes(sizes);
+        sum = sum + tree_of(terms), magnitude = magnitude + tree_of(sizes);
       }
       largest = (math::max)(largest, magnitude);
       sum.store(sums + k);
@@ -162,10 +162,6 @@ class SpreadReader {
       largest_ = (math::max)(largest_, magnitude);
       any_nan_ = any_nan_ || math::is_nan(sums[k]);
     }
-  }
-  /// tree_of in each lane.
-  static Lanes tree_of_lanes(const Lanes* t) {
-    return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
   }
   /// The statistics of the columns from `first` on, as many as there are lanes. Lanes whose values
   /// are not all finite are found by group_stat.
