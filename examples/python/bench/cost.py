@@ -30,10 +30,7 @@ EMPTY = r"""
 #include <torch/csrc/stable/ops.h>
 using torch::stable::Tensor;
 using Array = std::optional<Tensor>;
-std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string&, const Tensor& counts, bool,
-                                               PARAMETERS) {
-  return {counts, counts, counts};
-}
+RESULTS policy_loss(PARAMETERS) { return {VALUES}; }
 STABLE_TORCH_LIBRARY(gdpo_empty, library) { library.def("SCHEMA"); }
 STABLE_TORCH_LIBRARY_IMPL(gdpo_empty, CPU, library) {
   library.impl("policy_loss", TORCH_BOX(&policy_loss));
@@ -44,8 +41,13 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo_empty, CPU, library) {
 def empty_operator():
     """An operator with the arguments of gdpo::policy_loss that returns one of them."""
     schema = torch.ops.gdpo.policy_loss.default._schema
-    arrays = len(gdpo._library.ARRAYS)
-    source = EMPTY.replace("PARAMETERS", ", ".join(["const Array&"] * arrays))
+    types = {"str": "const std::string&", "bool": "bool", "Tensor": "const Tensor&",
+             "Optional[Tensor]": "const Array&"}
+    parameters = [f"{types[str(argument.type)]} {argument.name}" for argument in schema.arguments]
+    results = len(schema.returns)
+    source = EMPTY.replace("PARAMETERS", ", ".join(parameters))
+    source = source.replace("RESULTS", f"std::tuple<{', '.join(['Tensor'] * results)}>")
+    source = source.replace("VALUES", ", ".join(["counts"] * results))
     source = source.replace("SCHEMA", str(schema).replace("gdpo::", ""))
     folder = pathlib.Path(tempfile.mkdtemp())
     (folder / "empty.cpp").write_text(source)
@@ -134,7 +136,7 @@ def calls(rounds):
     arrays = dict(advantages=advantages, old_logp=old, mask=mask)
 
     def run(operator):
-        return lambda: operator("dapo", counts, True, detached, **arrays)
+        return lambda: operator("dapo", counts, True, False, detached, **arrays)
 
     def forward_backward():
         logp.grad = None

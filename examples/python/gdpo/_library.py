@@ -224,7 +224,7 @@ def _(loss, counts, logits, *arguments, **named):
 
 @torch.library.register_fake("gdpo::prepare")
 def _(passes, degenerate=None, groups=None, *arrays, **named):
-    from ._prepare import reaches  # which imports this module
+    from ._prepare import REACHED_BY, makes  # which imports this module
     given = dict(zip(ARRAYS, arrays), **named)
     tokens = next(given[name] for name in TOKEN_ARRAYS if given.get(name) is not None)
     of_type = [given[name] for name in ("logp", "old_logp") if given.get(name) is not None] or [
@@ -232,14 +232,11 @@ def _(passes, degenerate=None, groups=None, *arrays, **named):
     double = any(array.dtype == torch.float64 for array in of_type)
     dtype = torch.float64 if double else torch.float32
 
-    def optional(name, word):
-        there = given.get(name) is not None or reaches(word, tuple(passes))
+    def optional(name):
+        there = given.get(name) is not None or makes(name, tuple(passes))
         return tokens.new_empty(tokens.shape if there else (0,), dtype=dtype)
 
-    return (tokens.new_empty(tokens.shape, dtype=torch.uint8),
-            tokens.new_empty(tokens.shape, dtype=dtype),
-            tokens.new_empty(tokens.shape, dtype=dtype),
-            optional("entropy_weights", "entropy"), optional("level_log_weights", "level"),
+    return (tokens.new_empty(tokens.shape, dtype=torch.uint8), *map(optional, REACHED_BY),
             tokens.new_empty((), dtype=torch.float64))
 
 

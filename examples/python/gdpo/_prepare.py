@@ -13,42 +13,48 @@ class Prepared(NamedTuple):
     """What pre-passes decided, in the shape of the tokens; `arrays()` goes into PolicyLoss."""
 
     mask: torch.Tensor  #: uint8, the tokens that are left.
-    weights: torch.Tensor  #: Factors of the surrogate; 1 at masked tokens.
-    kl_weights: torch.Tensor  #: Factors of the KL terms; 1 at masked tokens.
-    #: Factors of the entropies, 1 at masked tokens; None without "reach=entropy".
+    # Each is None unless it was given or a pre-pass makes it: a loss is faster without weights.
+    weights: Optional[torch.Tensor]  #: Factors of the surrogate; 1 at masked tokens.
+    kl_weights: Optional[torch.Tensor]  #: Factors of the KL terms; 1 at masked tokens.
+    #: Factors of the entropies, 1 at masked tokens; of "reach=entropy".
     entropy_weights: Optional[torch.Tensor]
-    #: Logs of the weights of the ratio, 0 at masked tokens; None without "reach=level".
+    #: Logs of the weights of the ratio, 0 at masked tokens; of "reach=level".
     level_log_weights: Optional[torch.Tensor]
     entropy_threshold: torch.Tensor  #: Of "top_entropy", in nats; else infinite.
 
     def arrays(self) -> Dict[str, torch.Tensor]:
         """Mask and weights, to be given to PolicyLoss: `policy_loss(logp, **prepared.arrays())`."""
-        arrays = {"mask": self.mask, "weights": self.weights, "kl_weights": self.kl_weights}
-        for name in ("entropy_weights", "level_log_weights"):
-            if getattr(self, name) is not None:
-                arrays[name] = getattr(self, name)
-        return arrays
+        arrays = {name: getattr(self, name) for name in ("mask", *REACHED_BY)}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+
+#: The arrays of weights, with the words of Reach that write each.
+REACHED_BY = {"weights": {"surrogate", "surrogate_and_kl"}, "kl_weights": {"kl", "surrogate_and_kl"},
+              "entropy_weights": {"entropy"}, "level_log_weights": {"level"}}
+#: The reach of pre-passes that `settings_of` lacks.
+_REACH = {"overlong": "mask", "degenerate_groups": "mask", "top_entropy": "surrogate"}
 
 
 def prepasses() -> List[str]:
     """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile."""
-    return ["overlong", "degenerate_groups", "top_entropy", *names("prepasses")]
+    return [*_REACH, *names("prepasses")]
 
 
 @functools.lru_cache(maxsize=256)
 def _reaches_of(line: str) -> FrozenSet[str]:
     """The words of Reach that a pre-pass has, two for a weight with a mask."""
     name, *settings = line.split(" ")
-    if name in ("overlong", "degenerate_groups", "top_entropy"):  # whose lines `settings_of` lacks
-        return frozenset(each[len("reach="):] for each in settings if each.startswith("reach="))
+    if name in _REACH:
+        said = [each[len("reach="):] for each in settings if each.startswith("reach=")]
+        return frozenset(said or [_REACH[name]])
     return frozenset(setting.value for setting in settings_of("prepass", line)
                      if setting.name.split(".")[-1] == "reach")
 
 
 @torch.compiler.assume_constant_result
-def reaches(word: str, passes: Tuple[str, ...]) -> bool:
-    """Whether one of the pre-passes has this reach: "level" or "entropy"."""
-    return any(word in _reaches_of(line) for line in passes)
+def makes(array: str, passes: Tuple[str, ...]) -> bool:
+    """Whether one of the pre-passes writes this array of weights."""
+    return any(REACHED_BY[array] & _reaches_of(line) for line in passes)
 
 
 def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,
@@ -108,8 +114,6 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
                                      "groups": groups})
     with torch.no_grad(), our_errors():
         prepared = Prepared(*ops.prepare(passes, degenerate, groups, *arrays))
-        for name, word, given in (("level_log_weights", "level", level_log_weights),
-                                  ("entropy_weights", "entropy", entropy_weights)):
-            if given is None and not reaches(word, tuple(passes)):
-                prepared = prepared._replace(**{name: None})
-        return prepared
+        given = dict(zip(ARRAYS, arrays))
+        return prepared._replace(**{name: None for name in REACHED_BY if given[name] is None
+                                    and not makes(name, tuple(passes))})

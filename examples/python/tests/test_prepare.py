@@ -56,7 +56,7 @@ def test_overlong_rows_leave_the_mask_and_the_counts():
     truncated = torch.tensor([0, 1, 0, 0])
     prepared = gdpo.prepare(["overlong"], mask=MASK, truncated=truncated)
     assert torch.equal(prepared.mask != 0, MASK & (truncated == 0)[:, None])
-    assert (prepared.weights == 1).all() and (prepared.kl_weights == 1).all()
+    assert prepared.weights is None and prepared.kl_weights is None
     assert gdpo.count(mask=prepared.mask)[0] == MASK[truncated == 0].sum()
 
 
@@ -79,7 +79,10 @@ def test_top_entropy_takes_the_quantile_of_pytorch(quantile):
                                   "ms_swift::sequence_truncate"])
 def test_weights_of_masked_tokens_are_1(name):
     prepared = gdpo.prepare(name, old_logp=OLD, rollout_logp=ROLLOUT, mask=MASK)
-    assert (prepared.weights[~MASK] == 1).all() and (prepared.kl_weights[~MASK] == 1).all()
+    arrays = prepared.arrays()
+    assert arrays.keys() == {"mask", "weights", *(["kl_weights"] if "swift" in name else [])}
+    for array in [arrays[name] for name in arrays if name != "mask"]:
+        assert (array[~MASK] == 1).all()
 
 
 def test_reach_level_gives_the_logs_of_the_weights():
@@ -90,7 +93,7 @@ def test_reach_level_gives_the_logs_of_the_weights():
     # The weight is rounded to float32, and its log once more.
     torch.testing.assert_close(prepared.level_log_weights.double(), logs.double(), rtol=1.2e-7,
                                atol=1.2e-7)
-    assert (prepared.weights == 1).all()
+    assert prepared.weights is None
     logp, advantages = OLD + 0.1, torch.ones(4)
     loss = gdpo.PolicyLoss("gspo", beta=0.0, low=1.0, high=10.0)
     given = dict(old_logp=OLD, advantages=advantages)
@@ -152,10 +155,30 @@ def test_without_reach_level_there_are_no_logs():
     assert torch.equal(kept, torch.where(MASK, given, torch.zeros(())))
 
 
-def test_nothing_decided_is_all_one():
+def test_nothing_decided_is_no_weight():
     prepared = gdpo.prepare([], old_logp=OLD)
-    assert (prepared.mask == 1).all() and (prepared.weights == 1).all()
+    assert (prepared.mask == 1).all() and prepared.arrays().keys() == {"mask"}
     assert math.isinf(prepared.entropy_threshold)
+
+
+@pytest.mark.parametrize("reach", ["", *(f" reach={word}" for word in (
+    "surrogate", "surrogate_and_kl", "kl", "entropy", "level", "mask", "none"))])
+@pytest.mark.parametrize("name", gdpo.prepasses())
+def test_python_and_the_operator_agree_on_the_weights_there_are(name, reach):
+    """Python decides by the words of the line what is None, and what torch.compile is told."""
+    line = f"top_entropy 0.5{reach}" if name == "top_entropy" else f"{name}{reach}"
+    given = dict(old_logp=OLD, logp=OLD + 0.1, rollout_logp=ROLLOUT, teacher_logp=OLD, mask=MASK,
+                 entropies=-OLD, tags=-OLD, token_advantages=OLD, truncated=torch.zeros(4),
+                 segments=torch.zeros(4, 9, dtype=torch.int64))
+    others = dict(degenerate=torch.zeros(4), groups=torch.zeros(4, dtype=torch.int64))
+    try:
+        made = torch.ops.gdpo.prepare([line], **others, **given)
+    except RuntimeError as error:
+        assert "reach" in str(error)  # a reach that this pre-pass does not have
+        return
+    prepared = gdpo.prepare(line, **others, **given)
+    for array, there in zip(made[1:5], prepared[1:5]):
+        assert (there is None) == (array.shape == (0,)) and array.shape in ((0,), OLD.shape)
 
 
 def test_given_masks_and_weights_are_kept():

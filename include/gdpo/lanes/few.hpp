@@ -6,6 +6,9 @@
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
+/// A mask in which every token counts.
+constexpr unsigned char all_ones[logical_lanes] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /// Copies n elements, at most 15, by the bits of n.
 template <class T>
 GDPO_INLINE void copy_pieces(T* to, const T* from, index_t n) {

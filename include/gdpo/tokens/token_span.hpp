@@ -72,9 +72,7 @@ class PaddedSpan {
       if (values) math::copy_padded(values_[a], values + begin, n_);
       row_.*arrays_of_row<S>[a] = values ? values_[a] : nullptr;
     }
-    static constexpr unsigned char ones[math::logical_lanes] = {1, 1, 1, 1, 1, 1, 1, 1,
-                                                                1, 1, 1, 1, 1, 1, 1, 1};
-    math::copy_padded(mask_, from.row.mask ? from.row.mask + begin : ones, n_);
+    math::copy_padded(mask_, from.row.mask ? from.row.mask + begin : math::all_ones, n_);
     to_gradient_ = from.gradient ? from.gradient + begin : nullptr;
     to_scratch_ = from.scratch ? from.scratch + begin : nullptr;
   }

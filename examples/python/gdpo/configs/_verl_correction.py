@@ -3,7 +3,7 @@ import math
 import re
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
-from .._prepare import reaches
+from .._prepare import makes
 
 #: The options, and what they are where the configuration has none.
 DEFAULTS = {"rollout_is": None, "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": False,
@@ -68,7 +68,7 @@ def rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[st
 
 def _refuse_level(option: str, line: str) -> None:
     """Raises ValueError for a line whose weights would be part of a ratio."""
-    if reaches("level", (line,)):
+    if makes("level_log_weights", (line,)):
         raise ValueError(f"gdpo.integrations.verl: {option}: given {line!r}; needed: a line "
                          "without reach=level, because verl's weights multiply the loss, and its "
                          "rejections are a mask")

@@ -48,7 +48,11 @@ def rollout_correction(old_log_prob: torch.Tensor, rollout_log_prob: torch.Tenso
     if rollout_is is not None and rollout_is_threshold is not None:
         lines, of = weight_lines(rollout_is, rollout_is_threshold)
         prepared = prepare(lines, **arrays)
-        weights = raw = _at_tokens(prepared.weights, prepared.mask)  # also what lines take out
+        of_tokens = prepared.weights  # None where all lines are masks
+        if of_tokens is None:
+            of_tokens = torch.ones_like(response_mask, dtype=torch.promote_types(
+                old_log_prob.dtype, torch.float32))
+        weights = raw = _at_tokens(of_tokens, prepared.mask)  # also what lines take out
         if rollout_is_batch_normalize:
             mean = _mean_weight(raw, response_mask, of)
             weights = _normalized(raw, mean, response_mask, of)

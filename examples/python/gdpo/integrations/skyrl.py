@@ -275,8 +275,12 @@ def _share(tokens: torch.Tensor, mask: torch.Tensor) -> float:
     return ((tokens & valid).sum() / valid.sum().clamp(min=1)).item()
 
 
-def _product(first: Optional[torch.Tensor], second: torch.Tensor) -> torch.Tensor:
-    return second if first is None else first * second
+def _product(first: Optional[torch.Tensor], second: Optional[torch.Tensor]
+             ) -> Optional[torch.Tensor]:
+    """The product of weights; None is 1."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first * second
 
 
 def _one_of(option: str, given: str, known: Tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 #pragma once
 // The moments of the returns and residuals of a row, on the host.
+#include <gdpo/lanes/few.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
 #include <gdpo/value/shared/centered_sums.hpp>
 #include <gdpo/value/shared/check_value_loss.hpp>
@@ -42,12 +43,11 @@ class RowMoments {
     const S stand_in[2] = {arrays.values[first], arrays.returns[first]};
     const index_t left = row.length % lanes, whole = row.length - left;
     S values[lanes], targets[lanes];
-    unsigned char mask[lanes] = {};
+    unsigned char mask[lanes];
     if (left > 0) {
-      std::fill_n(values, lanes, stand_in[0]), std::fill_n(targets, lanes, stand_in[1]);
-      std::copy_n(arrays.values + whole, left, values);
-      std::copy_n(arrays.returns + whole, left, targets);
-      row.mask ? std::copy_n(row.mask + whole, left, mask) : std::fill_n(mask, left, 1);
+      math::copy_padded(values, arrays.values + whole, left);
+      math::copy_padded(targets, arrays.returns + whole, left);
+      math::copy_padded(mask, row.mask ? row.mask + whole : math::all_ones, left);
     }
     Register all[registers];
     for (int k = 0; k < registers; ++k) {

@@ -1,5 +1,6 @@
 #pragma once
 // The value loss of one row on the host: the loops over its tokens, and what it adds to the tally.
+#include <gdpo/lanes/few.hpp>
 #include <gdpo/tokens/row_driver.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
 #include <gdpo/value/engine/value_moments.hpp>
@@ -73,7 +74,7 @@ class RowValueLoss {
       if (whole < end) {
         const LastTokens last(row, gradient, whole, end - whole, clips_);
         add(last.tokens, 0, math::logical_lanes);
-        if (gradient) std::copy_n(last.gradient, end - whole, gradient + whole);
+        if (gradient) math::copy_few(gradient + whole, last.gradient, end - whole);
       }
       const double error = total_of(lanes, &Sums::error), loss = total_of(lanes, &Sums::loss);
       const double inputs = clips_ ? total_of(lanes, &Sums::old_value) : 0.0;
@@ -125,17 +126,18 @@ class RowValueLoss {
   /// A copy of the last tokens of a row, which do not fill all lanes, with masked ones behind them.
   struct LastTokens {
     static constexpr int lanes = math::logical_lanes;
-    S values[lanes] = {}, old_values[lanes] = {}, returns[lanes] = {};
+    S values[lanes], old_values[lanes], returns[lanes];
     mutable S gradient[lanes];
-    unsigned char mask[lanes] = {};
+    unsigned char mask[lanes];
     Tokens tokens;
 
     LastTokens(const TokenRow<S>& from, S* to, index_t begin, index_t n, bool clips)
         : tokens{ValueRow<S>(from), mask, to ? gradient : nullptr} {
       ValueRow<S>& row = tokens.row;
-      std::copy_n(row.values + begin, n, values), std::copy_n(row.returns + begin, n, returns);
-      if (clips) std::copy_n(row.old_values + begin, n, old_values);
-      from.mask ? std::copy_n(from.mask + begin, n, mask) : std::fill_n(mask, n, 1);
+      math::copy_padded(values, row.values + begin, n);
+      math::copy_padded(returns, row.returns + begin, n);
+      if (clips) math::copy_padded(old_values, row.old_values + begin, n);
+      math::copy_padded(mask, from.mask ? from.mask + begin : math::all_ones, n);
       row.values = values, row.old_values = old_values, row.returns = returns;
     }
     LastTokens(const LastTokens&) = delete;

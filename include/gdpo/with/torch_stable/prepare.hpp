@@ -118,15 +118,21 @@ inline std::vector<AnyPrepass> prepasses_of(const std::vector<std::string>& line
   return any;
 }
 
-/// Whether there are weights of entropies, and logs of weights of the ratio: they are given, or a
-/// pre-pass makes them. Without them an operator returns tensors without elements in their place.
-struct OptionalWeights {
-  bool entropy, level;
+/// Which weights there are: those that are given, and those that a pre-pass makes. An operator
+/// returns tensors without elements in the place of the others, since a loss is faster without
+/// weights than with weights of 1.
+struct WeightsThere {
+  bool surrogate, kl, entropy, level;
 
-  OptionalWeights(const std::vector<AnyPrepass>& passes, const Array& entropy_weights,
-                  const Array& level_log_weights)
-      : entropy(entropy_weights.has_value()), level(level_log_weights.has_value()) {
+  WeightsThere(const std::vector<AnyPrepass>& passes, const Array& weights, const Array& kl_weights,
+               const Array& entropy_weights, const Array& level_log_weights)
+      : surrogate(weights.has_value()),
+        kl(kl_weights.has_value()),
+        entropy(entropy_weights.has_value()),
+        level(level_log_weights.has_value()) {
     for (const AnyPrepass& pass : passes) {
+      surrogate = surrogate || gdpo::detail::reaches_surrogate(pass.reach);
+      kl = kl || gdpo::detail::reaches_kl(pass.reach);
       entropy = entropy || gdpo::detail::reaches_entropy(pass.reach);
       level = level || gdpo::detail::reaches_level(pass.reach);
     }
@@ -196,14 +202,14 @@ Decisions prepare_of(const std::vector<std::string>& passes, const Array& degene
     write_dense(layout, source, prepared.mask, result, absent, [](S x) { return x; });
     return result;
   };
-  const OptionalWeights made(any, entropy_weights, level_log_weights);
+  const WeightsThere there(any, weights, kl_weights, entropy_weights, level_log_weights);
   Tensor entropy = doubles({});
   *data_of(entropy) = prepared.entropy_threshold;
   return {kept,
-          dense(prepared.weights, 1, true),
-          dense(prepared.kl_weights, 1, true),
-          dense(prepared.entropy_weights, 1, made.entropy),
-          dense(prepared.level_log_weights, 0, made.level),
+          dense(prepared.weights, 1, there.surrogate),
+          dense(prepared.kl_weights, 1, there.kl),
+          dense(prepared.entropy_weights, 1, there.entropy),
+          dense(prepared.level_log_weights, 0, there.level),
           entropy};
 }
 
@@ -224,10 +230,9 @@ inline constexpr const char* prepare_schema =
 /// or `teacher_logp`, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate, KL terms and
-/// entropies, 1 at masked tokens and where no pre-pass decides; level_log_weights, 0 at masked
-/// tokens; and the entropy threshold, infinite if "top_entropy" is not among them. Weights of
-/// entropies and level_log_weights have no elements unless they are given or a pre-pass has
-/// reach=entropy or reach=level. Errors: those of gdpo::prepare, and `invalid_input` for unknown
+/// entropies, 1 at masked tokens; level_log_weights, 0 at masked tokens; and the entropy threshold,
+/// infinite if "top_entropy" is not among them. Weights have no elements unless they are given or
+/// the reach of a pre-pass has them. Errors: those of gdpo::prepare, and `invalid_input` for unknown
 /// names.
 inline detail::Decisions prepare(const std::vector<std::string>& passes, const Array& degenerate,
                                  const Array& groups, GDPO_TORCH_PARAMETERS) {

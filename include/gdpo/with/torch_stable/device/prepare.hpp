@@ -10,7 +10,7 @@ namespace torch_stable {
 namespace detail {
 
 /// Writes what has been decided at a token: its mask and weights, 1 where it is masked, and the log
-/// of the weight of the ratio, 0 there. The last two arrays may be absent.
+/// of the weight of the ratio, 0 there. Arrays of weights may be absent.
 template <class S>
 struct WriteDecision {
   unsigned char* mask;
@@ -20,16 +20,12 @@ struct WriteDecision {
     const index_t k = span.begin + t;
     const bool valid = batch.valid(span, t);
     mask[k] = valid;
-    weights[k] = valid && batch.weights ? batch.at(batch.weights, span, t) : S(1);
-    kl_weights[k] = valid && batch.kl_weights ? batch.at(batch.kl_weights, span, t) : S(1);
-    if (entropy_weights) {
-      entropy_weights[k] =
-          valid && batch.entropy_weights ? batch.at(batch.entropy_weights, span, t) : S(1);
-    }
-    if (level_log_weights) {
-      level_log_weights[k] =
-          valid && batch.level_log_weights ? batch.at(batch.level_log_weights, span, t) : S(0);
-    }
+    const auto write = [&](S* to, const auto& from, S absent) {
+      if (to) to[k] = valid && from ? batch.at(from, span, t) : absent;
+    };
+    write(weights, batch.weights, S(1)), write(kl_weights, batch.kl_weights, S(1));
+    write(entropy_weights, batch.entropy_weights, S(1));
+    write(level_log_weights, batch.level_log_weights, S(0));
   }
 };
 /// Copies the threshold of the entropies.
@@ -59,13 +55,16 @@ Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>&
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   const std::vector<std::int64_t> size(layout.shape.extent,
                                        layout.shape.extent + layout.shape.rank);
-  const OptionalWeights made(any, entropy_weights, level_log_weights);
-  const std::vector<std::int64_t> none{0};
+  const WeightsThere there(any, weights, kl_weights, entropy_weights, level_log_weights);
+  const auto new_weights = [&](bool wanted) {
+    return new_tensor(call, wanted ? size : std::vector<std::int64_t>{0}, scalar_type<S>);
+  };
+  const auto numbers = [](const Tensor& tensor, bool wanted) {
+    return wanted ? static_cast<S*>(tensor.mutable_data_ptr()) : nullptr;
+  };
   const Tensor to_mask = new_tensor(call, size, ScalarType::Byte),
-               to_weights = new_tensor(call, size, scalar_type<S>),
-               to_kl_weights = new_tensor(call, size, scalar_type<S>),
-               to_entropy = new_tensor(call, made.entropy ? size : none, scalar_type<S>),
-               to_level = new_tensor(call, made.level ? size : none, scalar_type<S>),
+               to_weights = new_weights(there.surrogate), to_kl_weights = new_weights(there.kl),
+               to_entropy = new_weights(there.entropy), to_level = new_weights(there.level),
                threshold = new_tensor(call, {}, ScalarType::Double);
   if (layout.tokens > 0) {
     cuda::detail::launch_tokens(
@@ -73,10 +72,8 @@ Decisions device_prepare_of(const Tensor& first, const std::vector<std::string>&
         cuda::detail::DeviceBatch<S>(function, prepared, layout, gdpo::detail::TokenReads::none()),
         cuda::detail::TokenUnits(layout),
         WriteDecision<S>{static_cast<unsigned char*>(to_mask.mutable_data_ptr()),
-                         static_cast<S*>(to_weights.mutable_data_ptr()),
-                         static_cast<S*>(to_kl_weights.mutable_data_ptr()),
-                         made.entropy ? static_cast<S*>(to_entropy.mutable_data_ptr()) : nullptr,
-                         made.level ? static_cast<S*>(to_level.mutable_data_ptr()) : nullptr});
+                         numbers(to_weights, there.surrogate), numbers(to_kl_weights, there.kl),
+                         numbers(to_entropy, there.entropy), numbers(to_level, there.level)});
   }
   launch_each(on, 1, WriteThreshold{prepared.prepared.on_device, data_of(threshold)});
   return {to_mask, to_weights, to_kl_weights, to_entropy, to_level, threshold};
