@@ -411,16 +411,18 @@ def from_logits(shapes, rounds):
         total = counts[0].float()
         for dtype in (torch.float32, torch.bfloat16):
             logits = torch.randn(rows, tokens, vocabulary, generator=generator).to(dtype)
+            logits.requires_grad_()
 
             def ours():
-                made = logits.clone().requires_grad_()  # the model makes logits for each step
+                logits.grad = None
+                made = logits.clone()  # the model makes logits for each step
                 module.from_logits(made, targets, counts=counts, advantages=advantages,
                                    old_logp=old, mask=mask, in_place=True).loss.backward()
 
             def plainly(function):
                 def call():
-                    made = logits.clone().requires_grad_()
-                    function(made, targets, old, mask, advantages, total)[0].backward()
+                    logits.grad = None
+                    function(logits.clone(), targets, old, mask, advantages, total)[0].backward()
                 return call
 
             mine, eager, fused = in_turn([ours, plainly(theirs), plainly(compiled)], rounds, 1)

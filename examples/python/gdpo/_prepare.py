@@ -29,8 +29,9 @@ class Prepared(NamedTuple):
 
 
 #: The arrays of weights, with the words of Reach that write each.
-REACHED_BY = {"weights": {"surrogate", "surrogate_and_kl"}, "kl_weights": {"kl", "surrogate_and_kl"},
-              "entropy_weights": {"entropy"}, "level_log_weights": {"level"}}
+REACHED_BY = {"weights": {"surrogate", "surrogate_and_kl"},
+              "kl_weights": {"kl", "surrogate_and_kl"}, "entropy_weights": {"entropy"},
+              "level_log_weights": {"level"}}
 #: The reach of pre-passes that `settings_of` lacks.
 _REACH = {"overlong": "mask", "degenerate_groups": "mask", "top_entropy": "surrogate"}
 

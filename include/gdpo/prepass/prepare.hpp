@@ -9,10 +9,11 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// Runs `count` steps, which it puts in the order of their turns.
-template <class Exec, class S>
+/// Runs `count` steps, which it puts in the order of their turns. `finish`: see Preparation::run.
+template <class Exec, class S, class Finish = std::nullptr_t>
 TokenBatch<S> run_steps(const Exec& exec, const TokenBatch<S>& batch, const TokenLayout& layout,
-                        PrepassMemory<S>& memory, PrepassStep<S>* steps, std::size_t count) {
+                        PrepassMemory<S>& memory, PrepassStep<S>* steps, std::size_t count,
+                        const Finish& finish = nullptr) {
   const auto before = [](const PrepassStep<S>& a, const PrepassStep<S>& b) {
     return turn_of(a.reach) < turn_of(b.reach);
   };
@@ -21,7 +22,7 @@ TokenBatch<S> run_steps(const Exec& exec, const TokenBatch<S>& batch, const Toke
     n += array_of(step->reach) != PrepassArray::None;
     std::rotate(std::upper_bound(steps, step, *step, before), step, step + 1);
   }
-  return Preparation<S, PrepassLanes<Exec>>(batch, layout, memory, steps, n).run(exec);
+  return Preparation<S, PrepassLanes<Exec>>(batch, layout, memory, steps, n).run(exec, finish);
 }
 
 /// prepare() without chains.

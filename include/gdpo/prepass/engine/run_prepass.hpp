@@ -203,8 +203,10 @@ class Preparation {
     }
   }
 
-  template <class Exec>
-  TokenBatch<S> run(const Exec& exec) {
+  /// finish(row) is called for each row, on the thread that wrote it and while it is in cache: a
+  /// TokenRow with the mask and the weights that are left. std::nullptr_t: nothing is called.
+  template <class Exec, class Finish>
+  TokenBatch<S> run(const Exec& exec, const Finish& finish) {
     open();
     const index_t at_once = prepass_rows_at_once(layout_.longest);
     const index_t sets = (layout_.rows + at_once - 1) / at_once;
@@ -219,8 +221,12 @@ class Preparation {
       if (written < begun || n_ == 0) {
         for_each_unit(exec, threads, sets, [&](index_t thread, index_t set) {
           const index_t first = set * at_once;
-          write(memory_.at_once[static_cast<std::size_t>(thread)], first,
-                static_cast<int>((std::min)(at_once, layout_.rows - first)), written, begun);
+          RowsAtOnce<S>& own = memory_.at_once[static_cast<std::size_t>(thread)];
+          const auto count = static_cast<int>((std::min)(at_once, layout_.rows - first));
+          write(own, first, count, written, begun);
+          if constexpr (!std::is_same_v<Finish, std::nullptr_t>) {
+            for (int r = 0; begun == n_ && r < count; ++r) finish(left(first + r, own.rows[r]));
+          }
         });
         finds_ = false;
         for (; written < begun; ++written) point_to(written);
@@ -338,6 +344,21 @@ class Preparation {
       }
       for (int r = 0; r < count; ++r) combine(k, given[r], rows[r], weights[r]);
     }
+  }
+
+  /// A row with the mask and the weights that all steps have left.
+  TokenRow<S> left(index_t i, RowScratch<S>& scratch) const {
+    TokenRow<S> row = read_row(batch_, layout_, i, {}, scratch);
+    const index_t begin = layout_(i).begin;
+    if (has(PrepassArray::Mask)) row.mask = memory_.kept.data() + begin;
+    const auto point = [&](PrepassArray array, const std::vector<S>& values, const S*& to) {
+      if (has(array)) to = values.data() + begin;
+    };
+    point(PrepassArray::Weights, memory_.weights, row.weights);
+    point(PrepassArray::KlWeights, memory_.kl_weights, row.kl_weights);
+    point(PrepassArray::EntropyWeights, memory_.entropy_weights, row.entropy_weights);
+    point(PrepassArray::LevelWeights, memory_.level_log_weights, row.level_log_weights);
+    return row;
   }
 
   /// Combines the weights of a row with what the steps before step k have written.

@@ -250,22 +250,23 @@ inline constexpr const char* advantages_schema =
     "float[]? constraints=None, Tensor? tokens=None, Tensor? valid=None, Tensor? baseline=None, "
     "Tensor? row_weights=None, Tensor? penalty=None, Tensor? rollout_ids=None, str take='last', "
     "bool report=True) -> (Tensor, Tensor)";
-/// `advantages` of a call without `constraints`, `rollout_ids` and `report`: what is worth being
-/// compiled for several instruction sets. Rewards of float32 and float64 are read where they lie,
-/// if the groups have no ids.
+/// `advantages` of a call without `constraints` and `rollout_ids`: what is worth being compiled for
+/// several instruction sets. Rewards of float32 and float64 are read where they lie, if the groups
+/// have no ids.
 inline std::tuple<Tensor, Tensor> plain_advantages(GDPO_TORCH_ADVANTAGES_PARAMETERS) {
   constexpr const char* function = "gdpo::advantages";
   static_cast<void>(constraints), static_cast<void>(rollout_ids), static_cast<void>(take);
-  static_cast<void>(report);
   const detail::RewardTensor table(function, rewards);
   Tensor out = detail::new_tensor(function, {rewards.size(0)}, detail::advantages_type(table));
   detail::check_advantages(function, GDPO_TORCH_GROUPS_NAMES, weights);
+  GroupReport of_batch;
+  GroupReport* const wanted = report ? &of_batch : nullptr;
   const auto evaluate = [&](auto values, const auto& groups, const auto& e, auto result) {
     thread_local Workspace workspace;
     advantages_into(
         gdpo::parallel(Threads{}),
         detail::batch_of(function, values, groups, tokens, valid, baseline, row_weights, penalty),
-        e, result, workspace);
+        e, result, workspace, wanted);
   };
   detail::with_estimator(function, estimator, weights, gates, [&](const auto& e) {
     if (group_ids) {  // for doubles alone: sorting the ids takes longer than a copy of the rewards
@@ -284,7 +285,7 @@ inline std::tuple<Tensor, Tensor> plain_advantages(GDPO_TORCH_ADVANTAGES_PARAMET
     if (table.narrow) return run(float{});
     run(double{});
   });
-  return {out, detail::doubles({0})};
+  return {out, report ? detail::numbers_of(of_batch) : detail::doubles({0})};
 }
 /// `advantages` of any call, in double.
 inline std::tuple<Tensor, Tensor> general_advantages(GDPO_TORCH_ADVANTAGES_PARAMETERS) {
@@ -335,7 +336,7 @@ inline std::tuple<Tensor, Tensor> general_advantages(GDPO_TORCH_ADVANTAGES_PARAM
 /// `names`, else none.
 /// Errors: those of gdpo::advantages, and `invalid_input` for tensors and lists that do not fit.
 inline std::tuple<Tensor, Tensor> advantages(GDPO_TORCH_ADVANTAGES_PARAMETERS) {
-  const auto run = report || constraints || rollout_ids ? general_advantages : plain_advantages;
+  const auto run = constraints || rollout_ids ? general_advantages : plain_advantages;
   return run(GDPO_TORCH_ADVANTAGES_NAMES);
 }
 

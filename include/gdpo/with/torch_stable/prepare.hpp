@@ -139,34 +139,30 @@ struct WeightsThere {
   }
 };
 
-/// Writes an array of a prepared batch to a dense tensor in the shape of its tokens, with what
-/// `number` makes of each.
-template <class T, class S, class F>
-void write_dense(const gdpo::detail::TokenLayout& layout, const TokenView<S>& source,
-                 const TokenView<unsigned char>& mask, const Tensor& tensor, T absent,
-                 const F& number) {
-  T* const out = static_cast<T*>(tensor.mutable_data_ptr());
-  if (!source) {
-    std::fill_n(out, tensor.numel(), absent);
-    return;
+/// Writes what has been decided of a row to dense arrays in the shape of the tokens: its mask and
+/// weights, 1 where it is masked, and the logs of the weights of the ratio, 0 there. Arrays of
+/// weights may be absent.
+template <class S>
+struct WriteRow {
+  const gdpo::detail::TokenLayout& layout;
+  unsigned char* mask;
+  S *weights, *kl_weights, *entropy_weights, *level_log_weights;
+
+  void operator()(const TokenRow<S>& row) const {
+    const index_t begin = layout(row.row).begin;
+    unsigned char* const valid = mask + begin;
+    for (index_t t = 0; t < row.length; ++t) valid[t] = row.valid(t);
+    // The weights of masked tokens are scratch of the pre-passes.
+    const auto write = [&](S* to, const S* values, S absent) {
+      if (!to) return;
+      for (index_t t = 0; t < row.length; ++t)
+        to[begin + t] = values && valid[t] != 0 ? values[t] : absent;
+    };
+    write(weights, row.weights, 1), write(kl_weights, row.kl_weights, 1);
+    write(entropy_weights, row.entropy_weights, 1),
+        write(level_log_weights, row.level_log_weights, 0);
   }
-  std::vector<S> scratch;
-  std::vector<unsigned char> mask_scratch;
-  for (index_t i = 0; i < layout.rows; ++i) {
-    const gdpo::detail::RowSpan row = layout(i);
-    const auto length = static_cast<std::size_t>(row.length);
-    if (!source.in_place() && scratch.size() < length) scratch.resize(length);
-    if (mask && !mask.in_place() && mask_scratch.size() < length) mask_scratch.resize(length);
-    const S* const from = source.row(i, row.begin, row.length, scratch.data());
-    T* const to = out + row.begin;
-    if (mask) {
-      const unsigned char* const valid = mask.row(i, row.begin, row.length, mask_scratch.data());
-      for (index_t t = 0; t < row.length; ++t) to[t] = valid[t] != 0 ? number(from[t]) : absent;
-    } else {
-      for (index_t t = 0; t < row.length; ++t) to[t] = number(from[t]);
-    }
-  }
-}
+};
 
 template <class S>
 Decisions prepare_of(const std::vector<std::string>& passes, const Array& degenerate,
@@ -185,32 +181,31 @@ Decisions prepare_of(const std::vector<std::string>& passes, const Array& degene
   for (const AnyPrepass& pass : any) {
     if (pass.reach != Reach::None) steps.push_back(pass.template step<Lanes, S>());
   }
-  thread_local PrepassMemory<S> memory;
-  const TokenBatch<S> prepared =
-      gdpo::detail::run_steps(exec, batch, layout, memory, steps.data(), steps.size());
-
   const std::vector<std::int64_t> size(layout.shape.extent,
                                        layout.shape.extent + layout.shape.rank);
-  const Tensor kept = new_tensor(function, size, ScalarType::Byte);
-  write_dense(layout, prepared.mask, {}, kept, static_cast<unsigned char>(1),
-              [](unsigned char m) { return static_cast<unsigned char>(m != 0); });
-  constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
-  // The weights of masked tokens are scratch of the pre-passes.
-  const auto dense = [&](const TokenView<S>& source, S absent, bool wanted) {
-    if (!wanted) return new_tensor(function, {0}, type);
-    Tensor result = new_tensor(function, size, type);
-    write_dense(layout, source, prepared.mask, result, absent, [](S x) { return x; });
-    return result;
-  };
   const WeightsThere there(any, weights, kl_weights, entropy_weights, level_log_weights);
-  Tensor entropy = doubles({});
-  *data_of(entropy) = prepared.entropy_threshold;
-  return {kept,
-          dense(prepared.weights, 1, there.surrogate),
-          dense(prepared.kl_weights, 1, there.kl),
-          dense(prepared.entropy_weights, 1, there.entropy),
-          dense(prepared.level_log_weights, 0, there.level),
-          entropy};
+  constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
+  const auto new_weights = [&](bool wanted) {
+    return new_tensor(function, wanted ? size : std::vector<std::int64_t>{0}, type);
+  };
+  const Tensor kept = new_tensor(function, size, ScalarType::Byte),
+               surrogate = new_weights(there.surrogate), kl = new_weights(there.kl),
+               entropy = new_weights(there.entropy), level = new_weights(there.level),
+               threshold = doubles({});
+  const auto numbers = [](const Tensor& tensor, bool wanted) {
+    return wanted ? static_cast<S*>(tensor.mutable_data_ptr()) : nullptr;
+  };
+  const WriteRow<S> finish{layout,
+                           static_cast<unsigned char*>(kept.mutable_data_ptr()),
+                           numbers(surrogate, there.surrogate),
+                           numbers(kl, there.kl),
+                           numbers(entropy, there.entropy),
+                           numbers(level, there.level)};
+  thread_local PrepassMemory<S> memory;
+  const TokenBatch<S> prepared =
+      gdpo::detail::run_steps(exec, batch, layout, memory, steps.data(), steps.size(), finish);
+  *data_of(threshold) = prepared.entropy_threshold;
+  return {kept, surrogate, kl, entropy, level, threshold};
 }
 
 }  // namespace detail
@@ -232,8 +227,8 @@ inline constexpr const char* prepare_schema =
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate, KL terms and
 /// entropies, 1 at masked tokens; level_log_weights, 0 at masked tokens; and the entropy threshold,
 /// infinite if "top_entropy" is not among them. Weights have no elements unless they are given or
-/// the reach of a pre-pass has them. Errors: those of gdpo::prepare, and `invalid_input` for unknown
-/// names.
+/// the reach of a pre-pass has them. Errors: those of gdpo::prepare, and `invalid_input` for
+/// unknown names.
 inline detail::Decisions prepare(const std::vector<std::string>& passes, const Array& degenerate,
                                  const Array& groups, GDPO_TORCH_PARAMETERS) {
   const auto run = detail::reads_doubles(logp, old_logp, rollout_logp, teacher_logp)
