@@ -109,7 +109,7 @@ void print_paths(const gates::Experiment& experiment) {
   gates::RoundLimits limits;
   limits.most = 9, limits.fastest = true;
   const gates::Timings timings = measure(calls, limits, random);
-  std::printf("\n### %s\n\n| call | ns a %s | bytes | GB/s | over the plain call | goal |\n",
+  std::printf("\n**%s**\n\n| call | ns a %s | bytes | GB/s | over the plain call | goal |\n",
               experiment.name.c_str(), experiment.element.c_str());
   std::printf("|---|---|---|---|---|---|\n");
   const auto times = [&](const std::string& name) -> const std::vector<double>* {
@@ -122,14 +122,16 @@ void print_paths(const gates::Experiment& experiment) {
     const gates::Contender& call = calls[i];
     const double ns = quantile(timings.seconds[i], 0.5) * 1e9 / call.work;
     std::printf("| %s | %.3g | %.3g | %.3g |", call.name.c_str(), ns, call.bytes, call.bytes / ns);
+    bool is_plain = true;
     for (const gates::Row& row : experiment.rows) {
       const std::vector<double>* plain = times(row.under);
       if (row.over != call.name || !plain) continue;
       std::vector<double> ratios = timings.seconds[i];
       for (std::size_t k = 0; k < ratios.size(); ++k) ratios[k] *= row.factor / (*plain)[k];
       std::printf(" %.3g | %s |", quantile(ratios, 0.5), row.gate.text().c_str());
+      is_plain = false;
     }
-    std::printf("\n");
+    std::printf(is_plain ? "  |  |\n" : "\n");
   }
   std::fflush(stdout);
 }

@@ -98,6 +98,23 @@ GDPO_INLINE V load_lanes(const T* p) {
     HalfRegister halves;
     std::memcpy(&halves, p, sizeof halves);
     return {register_from_half(halves)};
+#else
+  } else if constexpr (std::is_same_v<layout_t<T>, Float16>) {
+    // The bits of a binary16, 13 places to the left, are those of a float but for the bias of its
+    // exponent: 127 in place of 15. Below 2^-14 a binary16 has no leading 1 and the bits are made
+    // those of 2^-14 plus the number.
+    using Bits = typename Register<L, float>::Bits;
+    using Value = typename Register<L, float>::Value;
+    constexpr int one = 1 << 23, infinite = 31 * one, rebias = (127 - 15) * one;
+    Bits halves;
+    load_high_halves(p, halves);
+    const Bits size = (halves & 0x7fff0000) >> 3, sign = halves ^ (halves & 0x7fff0000);
+    const Bits normal = size + (size >= infinite ? Bits{} + 2 * rebias : Bits{} + rebias);
+    const Bits quiet = normal | (size > infinite ? Bits{} + 0x400000 : Bits{});
+    const Bits least = Bits{} + (rebias + one);  // of 2^-14
+    const Bits small = reinterpret_cast<Bits>(
+        Value(reinterpret_cast<Value>(size + least) - reinterpret_cast<Value>(least)));
+    return {reinterpret_cast<Value>((size < one ? small : quiet) | sign)};
 #endif
   } else {
     return V::load(p);

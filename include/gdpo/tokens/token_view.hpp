@@ -1,5 +1,6 @@
 #pragma once
 // Token arrays of the caller: TokenView, which a call reads, and TokenOut, which it writes.
+#include <gdpo/lanes/load_store.hpp>
 #include <gdpo/storage/column.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -141,7 +142,15 @@ class TokenView {
   template <class T>
   static void convert(const void* data, index_t first, index_t stride, index_t n, S* out) {
     const T* in = static_cast<const T*>(data) + first;
-    for (index_t t = 0; t < n; ++t, in += stride) {
+    index_t t = 0;
+    if constexpr (std::is_same_v<S, float> && sizeof(T) == 2 && !std::is_integral_v<T>) {
+      // Compilers do not find the instructions that convert 16-bit floats.
+      using V = math::Native<float>;
+      constexpr index_t width = math::Lanes<V>::width;
+      for (; stride == 1 && t + width <= n; t += width, in += width)
+        math::Lanes<V>::store(out + t, math::load_lanes<V>(in));
+    }
+    for (; t < n; ++t, in += stride) {
       if constexpr (std::is_floating_point_v<S>) {
         out[t] = static_cast<S>(load(*in));
       } else if constexpr (std::is_same_v<S, unsigned char>) {

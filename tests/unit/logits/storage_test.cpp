@@ -3,6 +3,7 @@
 // same bits as single numbers.
 #include <Eigen/Core>
 #include <gdpo/lanes/load_store.hpp>
+#include <gdpo/tokens/token_view.hpp>
 #include <gdpo/with/eigen.hpp>
 
 #include "support/catch.hpp"
@@ -81,6 +82,29 @@ TEST_CASE("stored is the nearest number, ties to even: Eigen's conversion") {
              stored<Eigen::bfloat16>(x) != stored<gdpo::BFloat16>(x);
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("arrays of 16-bit floats are read in lanes as one by one, from any place on") {
+  const auto check = [](auto type) {
+    using T = decltype(type);
+    constexpr gdpo::index_t all = 0x10000;
+    std::vector<T> x(all);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i].bits = static_cast<std::uint16_t>(i);
+    std::vector<float> out(x.size());
+    int wrong = 0;
+    for (const gdpo::index_t first : {0, 1, 5, 0x7bfd}) {
+      const gdpo::TokenView<float> tokens(gdpo::view(std::as_const(x).data(), all));
+      const float* row = tokens.row(0, first, all - first, out.data());
+      for (gdpo::index_t t = first; t < all; ++t) {
+        const double expected = gdpo::load(x[static_cast<std::size_t>(t)]),
+                     got = static_cast<double>(row[t - first]);
+        wrong += std::isnan(expected) ? !std::isnan(got) : !same_bits(expected, got);
+      }
+    }
+    CHECK(wrong == 0);
+  };
+  check(gdpo::Float16{});
+  check(gdpo::BFloat16{});
 }
 
 TEST_CASE("lanes read and write the bits of one by one") {
