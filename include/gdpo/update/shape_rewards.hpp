@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <gdpo/core/declares.hpp>
 #include <gdpo/math/check_fields.hpp>
-#include <gdpo/storage/column.hpp>
+#include <gdpo/stats/count_column.hpp>
 #include <iterator>
 #include <utility>
 
@@ -225,7 +225,6 @@ class CountsOfRows {
 /// Throws unless `counts` has a count for each row, or is absent and no rule reads it.
 inline void check_shaping_counts(const char* function, const char* name, const char* words,
                                  const Column& counts, index_t rows, bool read) {
-  using contract::text;
   if (!counts) {
     if (read && rows > 0) {
       contract::fail(function, name, "no column",
@@ -234,14 +233,7 @@ inline void check_shaping_counts(const char* function, const char* name, const c
     return;
   }
   contract::check_entries(function, name, counts.size(), rows);
-  CountsOfRows count(counts);
-  for (index_t i = 0; i < rows; ++i) {
-    const double x = count(i, rows);
-    if (!(x >= 0) || math::not_finite(x)) {
-      contract::fail(function, contract::Text(name) + "(" + text(i) + ")", text(x),
-                     "a count of at least 0");
-    }
-  }
+  check_count_column(function, name, counts, rows);
 }
 
 /// Writes a shaped reward, and counts what has become of it.

@@ -4,7 +4,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/advantage/reward_batch.hpp>
 #include <gdpo/advantage/shared/reward_rules.hpp>
-#include <gdpo/lanes/pack.hpp>
+#include <gdpo/stats/count_column.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -94,37 +94,13 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch,
   check_column_sizes(function, batch);
 }
 
-/// The first row whose number is not a count: negative, infinite or NaN. `rows` if there is none.
-GDPO_NOINLINE inline index_t first_without_count(const Column& column, index_t rows) {
-  constexpr index_t block = 512, N = math::native_width<double>;
-  using Lanes = math::Pack<N>;
-  double counts[block];
-  for (index_t begin = 0; begin < rows; begin += block) {
-    const index_t n = rows - begin < block ? rows - begin : block;
-    column.copy_rows(begin, n, counts);
-    for (index_t i = n; i % N != 0; ++i) counts[i] = 0;
-    for (index_t i = 0; i < n; i += N) {
-      const Lanes count = Lanes::load(counts + i);
-      if (!any(either(not_finite(count), count < Lanes::all(0.0)))) continue;
-      for (index_t row = begin + i;; ++row) {
-        if (!(column(row) >= 0) || math::not_finite(column(row))) return row;
-      }
-    }
-  }
-  return rows;
-}
-
 /// Checks the numbers of the columns that hold counts. Only the host does: it must read them.
 template <class T, class Groups>
 void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
   const index_t rows = batch.rewards.extent[0];
   for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
     const Column& column = batch.*entry.of_batch;
-    if (!entry.counts || !column) continue;
-    if (const index_t i = first_without_count(column, rows); i < rows) {
-      contract::fail(function, contract::Text(entry.name) + "(" + contract::text(i) + ")",
-                     contract::text(column(i)), "a count of at least 0");
-    }
+    if (entry.counts && column) check_count_column(function, entry.name, column, rows);
   }
 }
 
