@@ -112,9 +112,9 @@ GDPO_INLINE V load_lanes(const T* p) {
     const Bits normal = size + (size >= infinite ? Bits{} + 2 * rebias : Bits{} + rebias);
     const Bits quiet = normal | (size > infinite ? Bits{} + 0x400000 : Bits{});
     const Bits least = Bits{} + (rebias + one);  // of 2^-14
-    const Bits small = reinterpret_cast<Bits>(
+    const Bits below = reinterpret_cast<Bits>(
         Value(reinterpret_cast<Value>(size + least) - reinterpret_cast<Value>(least)));
-    return {reinterpret_cast<Value>((size < one ? small : quiet) | sign)};
+    return {reinterpret_cast<Value>((size < one ? below : quiet) | sign)};
 #endif
   } else {
     return V::load(p);
