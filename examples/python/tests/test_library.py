@@ -138,8 +138,9 @@ results += [out.logp.detach(), out.entropy.detach(), out.logsumexp, logits.grad]
 rewards = torch.randn(60, 3, generator=g)
 for name in ("gdpo", "grpo", "rloo", "verl::gpg"):
     results += [gdpo.advantages(rewards, estimator=name, group_size=5)]
+results += [gdpo.advantages(rewards, group_size=5, report=True).report.numbers]
 arrays = dict(old_logp=others[0], rollout_logp=others[1], mask=mask)
-results += [*gdpo.prepare(["trl::sequence_truncate", "mean_one"], **arrays)[:3]]
+results += gdpo.prepare(["trl::sequence_truncate", "mean_one"], **arrays).arrays().values()
 results += [torch.tensor(list(gdpo.mismatch(**arrays).to_dict().values()))]
 results += [*gdpo.token_advantages(rewards=others[0], values=others[1], mask=mask)]
 results += [*gdpo.outcome_advantages(rewards[:40], group_size=5, mask=mask)]
