@@ -221,12 +221,9 @@ class Preparation {
       if (written < begun || n_ == 0) {
         for_each_unit(exec, threads, sets, [&](index_t thread, index_t set) {
           const index_t first = set * at_once;
-          RowsAtOnce<S>& own = memory_.at_once[static_cast<std::size_t>(thread)];
-          const auto count = static_cast<int>((std::min)(at_once, layout_.rows - first));
-          write(own, first, count, written, begun);
-          if constexpr (!std::is_same_v<Finish, std::nullptr_t>) {
-            for (int r = 0; begun == n_ && r < count; ++r) finish(left(first + r, own.rows[r]));
-          }
+          write(memory_.at_once[static_cast<std::size_t>(thread)], first,
+                static_cast<int>((std::min)(at_once, layout_.rows - first)), written, begun,
+                finish);
         });
         finds_ = false;
         for (; written < begun; ++written) point_to(written);
@@ -321,7 +318,9 @@ class Preparation {
   }
 
   /// Writes what the steps from `begin` to `end` - 1 decide of some rows.
-  void write(RowsAtOnce<S>& own, index_t first, int count, int begin, int end) const {
+  template <class Finish>
+  void write(RowsAtOnce<S>& own, index_t first, int count, int begin, int end,
+             const Finish& finish) const {
     TokenRow<S> given[most_prepass_rows], rows[most_prepass_rows];
     double* numbers[most_prepass_rows];
     for (int r = 0; r < count; ++r) {
@@ -344,12 +343,14 @@ class Preparation {
       }
       for (int r = 0; r < count; ++r) combine(k, given[r], rows[r], weights[r]);
     }
+    if constexpr (!std::is_same_v<Finish, std::nullptr_t>) {
+      for (int r = 0; end == n_ && r < count; ++r) finish(left(given[r]));
+    }
   }
 
-  /// A row with the mask and the weights that all steps have left.
-  TokenRow<S> left(index_t i, RowScratch<S>& scratch) const {
-    TokenRow<S> row = read_row(batch_, layout_, i, {}, scratch);
-    const index_t begin = layout_(i).begin;
+  /// A row of the batch with the mask and the weights that all steps have left.
+  TokenRow<S> left(TokenRow<S> row) const {
+    const index_t begin = layout_(row.row).begin;
     if (has(PrepassArray::Mask)) row.mask = memory_.kept.data() + begin;
     const auto point = [&](PrepassArray array, const std::vector<S>& values, const S*& to) {
       if (has(array)) to = values.data() + begin;
