@@ -617,6 +617,7 @@ struct ReadSetting {
   void operator()(double& setting) const { read(setting, "a number"); }
   void operator()(int& setting) const { read(setting, "an integer"); }
   void operator()(index_t& setting) const { read(setting, "an integer"); }
+  void operator()(std::uint64_t& setting) const { read(setting, "an integer of at least 0"); }
   void operator()(bool& setting) const {
     if (text != "true" && text != "false") fail("true or false");
     setting = text == "true";

@@ -24,19 +24,26 @@ from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
 from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens
 from ._prepare import Prepared, prepare, prepasses
+from ._ranks import CommunicationError, GatheredRows, Ranks, WholeTokens, grad_scale
 from ._running import EmaBaseline, ReturnScale, RunningMoments, shape_rewards, shapings
 from ._settings import Setting, estimator_settings, loss_settings
+from ._step import Step
 from ._token_advantages import (AdvantagesAndReturns, AdvantagesReturnsAndReport,
                                 optimal_token_baseline, outcome_advantages, step_advantages,
                                 token_advantages)
+from ._update import (ClippedGradient, Packing, Plan, SelectedGroups, clip_grad_norm, pack, plan,
+                      polyak, select_groups)
 from .configs import Configured, from_config
 
-__all__ = ["AdaptiveEntropy", "AdvantagesAndReturns", "AdvantagesReturnsAndReport", "Configured",
-           "ContrastiveLoss", "EmaBaseline", "Explanation", "Finding", "Metrics", "Mismatch",
-           "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report", "ReturnScale",
-           "RunningMoments", "Setting", "TokenLogprobs", "advantages", "contrastive_losses",
-           "count", "count_group_tokens", "diagnose", "estimator_settings", "estimators", "explain",
-           "from_config", "instruction_set", "loss_settings", "losses", "mismatch",
-           "optimal_token_baseline", "outcome_advantages", "outcome_estimators", "prepare",
-           "prepasses", "shape_rewards", "shapings", "step_advantages", "step_estimators",
-           "token_advantages", "token_baselines", "token_estimators", "token_logprobs"]
+__all__ = ["AdaptiveEntropy", "AdvantagesAndReturns", "AdvantagesReturnsAndReport",
+           "ClippedGradient", "CommunicationError", "Configured", "ContrastiveLoss", "EmaBaseline",
+           "Explanation", "Finding", "GatheredRows", "Metrics", "Mismatch", "Packing",
+           "PidLagrangian", "PidStep", "Plan", "PolicyLoss", "Prepared", "Ranks", "Report",
+           "ReturnScale", "RunningMoments", "SelectedGroups", "Setting", "Step", "TokenLogprobs",
+           "WholeTokens", "advantages", "clip_grad_norm", "contrastive_losses", "count",
+           "count_group_tokens", "diagnose", "estimator_settings", "estimators", "explain",
+           "from_config", "grad_scale", "instruction_set", "loss_settings", "losses", "mismatch",
+           "optimal_token_baseline", "outcome_advantages", "outcome_estimators", "pack", "plan",
+           "polyak", "prepare", "prepasses", "select_groups", "shape_rewards", "shapings",
+           "step_advantages", "step_estimators", "token_advantages", "token_baselines",
+           "token_estimators", "token_logprobs"]

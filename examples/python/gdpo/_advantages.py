@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._keywords import EstimatorSettings
+    from ._ranks import Ranks
 
 class Report:
     """What a call of `advantages` saw of the whole batch.
@@ -29,6 +30,14 @@ class Report:
         self._numbers = numbers
         #: How many rewards a row has.
         self.rewards = rewards
+
+    @classmethod
+    def of_numbers(cls, numbers: torch.Tensor) -> "Report":
+        """The report whose numbers these are."""
+        rewards = 0
+        while len(names("report", rewards)) < len(numbers):
+            rewards += 1
+        return cls(numbers, rewards)
 
     @property
     def numbers(self) -> torch.Tensor:
@@ -184,8 +193,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                constraints: Sequence[Tuple[int, float, float, float, str]] = (),
                tokens: Any = None, valid: Any = None, baseline: Any = None,
                row_weights: Any = None, penalty: Any = None, rollout_ids: Any = None,
-               take: str = "last", report: bool = False,
-               **settings: "Unpack[EstimatorSettings]") -> Any:
+               take: str = "last", report: bool = False, ranks: Optional["Ranks"] = None,
+               keys: Any = None, **settings: "Unpack[EstimatorSettings]") -> Any:
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list.
@@ -214,6 +223,9 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       counts once in every statistic and in the report, and its rows share its advantage. take:
       "last" or "first" of its rows counts; or their "sum", "mean" or "max" of each reward. Computed
       on the CPU. The whole of it: include/gdpo/advantage/rollouts.hpp.
+    ranks: a `gdpo.Ranks`; the other arguments are then those of this rank's rows, and the
+      advantages those of one process that has the rows of all. keys: (rows) integers, only beside
+      group_ids and ranks: see `Ranks.gather_rows`. The report is that of all ranks.
     settings: what an estimator has of these, which `gdpo.estimator_settings(name)` lists with its
       values; each also by its whole name, and by the end of that where the estimator has no other
       that ends so: trl::grpo has one eps, scale.eps, and trl::gdpo two, scale_eps and renorm_eps.
@@ -226,6 +238,16 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
 
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
+    if ranks is not None:
+        return ranks.advantages(
+            rewards, dict(group_size=group_size, group_ids=group_ids, group_offsets=group_offsets,
+                          tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
+                          penalty=penalty, keys=keys),
+            dict(settings, estimator=estimator, weights=weights, gates=gates,
+                 constraints=constraints, report=report), rollout_ids)
+    if keys is not None:
+        raise ValueError("gdpo::advantages: keys: given, without ranks; needed: keys beside ranks "
+                         "only, over which they order the rows")
     text = line("gdpo::advantages", (estimator,), settings)
     values, groups, columns = batch_of(
         "gdpo::advantages", rewards, (group_size, group_ids, group_offsets), tokens=tokens,

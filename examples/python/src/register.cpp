@@ -89,6 +89,21 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(ema_baseline_schema);
   library.def(observe_returns_schema);
   library.def(return_scale_schema);
+  library.def(agree_schema);
+  library.def(all_merge_schema);
+  library.def(gather_rows_schema);
+  library.def(gather_tokens_schema);
+  library.def(step_open_schema);
+  library.def(step_given_schema);
+  library.def(step_add_schema);
+  library.def(step_finish_schema);
+  library.def(step_close_schema);
+  library.def(plan_schema);
+  library.def(pack_schema);
+  library.def(select_groups_schema);
+  library.def(clip_grad_norm_schema);
+  library.def(polyak_schema);
+  library.def(grad_scale_schema);
   library.def("instruction_set() -> str");
 }
 
@@ -120,11 +135,27 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("return_scale", TORCH_BOX(&return_scale));
 }
 
-// Operators without a tensor have no device by which PyTorch could choose.
+// Operators without a tensor, or with tensors that may be absent, have no device by which PyTorch
+// could choose.
 STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
   library.impl("names", TORCH_BOX(&gdpo::torch_stable::names));
   library.impl("settings", TORCH_BOX(&gdpo::torch_stable::settings));
   library.impl("configure", TORCH_BOX(&gdpo::torch_stable::configure));
   library.impl("loss_over", TORCH_BOX(&gdpo::torch_stable::loss_over));
+  library.impl("agree", TORCH_BOX(&gdpo::torch_stable::agree));
+  library.impl("all_merge", TORCH_BOX(&gdpo::torch_stable::all_merge));
+  library.impl("gather_rows", TORCH_BOX(&gdpo::torch_stable::gather_rows));
+  library.impl("gather_tokens", TORCH_BOX(&gdpo::torch_stable::gather_tokens));
+  library.impl("step_open", TORCH_BOX(&gdpo::torch_stable::step_open));
+  library.impl("step_given", TORCH_BOX(&gdpo::torch_stable::step_given));
+  library.impl("step_add", TORCH_BOX(&gdpo::torch_stable::step_add));
+  library.impl("step_finish", TORCH_BOX(&gdpo::torch_stable::step_finish));
+  library.impl("step_close", TORCH_BOX(&gdpo::torch_stable::step_close));
+  library.impl("plan", TORCH_BOX(&gdpo::torch_stable::plan));
+  library.impl("pack", TORCH_BOX(&gdpo::torch_stable::pack));
+  library.impl("select_groups", TORCH_BOX(&gdpo::torch_stable::select_groups));
+  library.impl("clip_grad_norm", TORCH_BOX(&gdpo::torch_stable::clip_grad_norm));
+  library.impl("polyak", TORCH_BOX(&gdpo::torch_stable::polyak));
+  library.impl("grad_scale", TORCH_BOX(&gdpo::torch_stable::grad_scale));
   library.impl("instruction_set", TORCH_BOX(&instruction_set));
 }

@@ -139,6 +139,11 @@ class GatheredTokens {
   const TokenBatch<S>& batch() const& { return batch_.value; }
   const TokenBatch<S>& batch() && = delete;  ///< Deleted: it would refer to freed memory.
 
+  /// Where the own tokens stand among all, in the order in which this rank has them: places in an
+  /// array of batch() that is read row after row.
+  const std::vector<index_t>& own_places() const& { return local_places_; }
+  const std::vector<index_t>& own_places() && = delete;  ///< Deleted: refers to freed memory.
+
   /// Room for the gradient of the whole rows, of the shape of batch().
   TokenOut<S> gradient() & { return shaped(gradient_.data()); }
   TokenOut<S> gradient() && = delete;  ///< Deleted: it would refer to freed memory.

@@ -66,6 +66,17 @@ enum class Verdict : unsigned char {
   BelowTopP,  ///< The groups with larger std already have the share `top_p` of all std.
   Surplus     ///< There are `wanted` groups before it.
 };
+/// The enumerators of Verdict with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Verdict) {
+  using E = Enumerator<Verdict>;
+  return std::array{E{"kept", Verdict::Kept},
+                    E{"empty", Verdict::Empty},
+                    E{"not_finite", Verdict::NotFinite},
+                    E{"flat", Verdict::Flat},
+                    E{"small_std", Verdict::SmallStd},
+                    E{"below_top_p", Verdict::BelowTopP},
+                    E{"surplus", Verdict::Surplus}};
+}
 
 /// The settings of select_groups(). Give it the weights, gates and missing of the estimator, so
 /// that both see the same rewards.

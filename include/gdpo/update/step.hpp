@@ -183,11 +183,17 @@ class Step {
     } catch (const communication_error&) {
       throw;
     } catch (...) {
-      if (!failure_) failure_ = std::current_exception();
+      keep(std::current_exception());
     }
 #else
     call();
 #endif
+  }
+
+  /// Keeps an error of the caller's own, which all ranks throw in finish(), as if work() of the
+  /// form above had thrown it. The first error that is kept counts.
+  void keep(std::exception_ptr error) {
+    if (!failure_) failure_ = std::move(error);
   }
 
   /// The sum over all micro-batches and ranks, with the same bits on every rank. Its normalizer is

@@ -34,7 +34,9 @@
 #include <gdpo/with/torch_stable/mismatch.hpp>
 #include <gdpo/with/torch_stable/pid.hpp>
 #include <gdpo/with/torch_stable/prepare.hpp>
+#include <gdpo/with/torch_stable/ranks.hpp>
 #include <gdpo/with/torch_stable/running.hpp>
 #include <gdpo/with/torch_stable/scale.hpp>
 #include <gdpo/with/torch_stable/settings.hpp>
 #include <gdpo/with/torch_stable/token_advantages.hpp>
+#include <gdpo/with/torch_stable/update.hpp>
