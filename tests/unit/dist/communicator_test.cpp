@@ -794,6 +794,28 @@ TEST_CASE("parts of rows that do not fit together are refused on all ranks", "[d
                                     "needed: a place of its own for every token of a row");
 }
 
+TEST_CASE("own_places says where the own tokens are among all", "[dist]") {
+  // Two rows of four tokens, of which rank 0 has those in the middle.
+  const std::vector<std::int64_t> middle{1, 2, 1, 2}, ends{0, 3, 3, 0};
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
+          const auto& places = comm.rank() == 0 ? middle : ends;
+          std::vector<double> logp(4);
+          for (std::size_t i = 0; i < 4; ++i)
+            logp[i] = -static_cast<double>(4 * (i / 2)) - static_cast<double>(places[i]);
+          gdpo::TokenBatch<double> batch;
+          batch.logp = gdpo::view(logp.data(), 2, 2);
+          const auto whole = dist::gather_tokens(comm, batch, gdpo::view(places.data(), 2, 2));
+          const auto wanted = comm.rank() == 0 ? std::vector<gdpo::index_t>{1, 2, 5, 6}
+                                               : std::vector<gdpo::index_t>{0, 3, 7, 4};
+          if (whole.own_places() != wanted) throw std::runtime_error("places");
+          for (std::size_t i = 0; i < 4; ++i) {
+            const gdpo::index_t place = whole.own_places()[i];
+            if (whole.batch().logp.at(place / 4, 0, place % 4) != logp[i])
+              throw std::runtime_error("a token");
+          }
+        })) == "");
+}
+
 TEST_CASE("pre-passes decide by whole rows, so parts are gathered first", "[dist]") {
   std::vector<double> numbers(4, -1.0);
   gdpo::TokenBatch<double> batch;

@@ -438,6 +438,12 @@ TEST_CASE("update::Step: what a rank's work throws all ranks throw in finish()",
         })) ==
         "gdpo::update::Step::finish: given: given 0 on rank 0 and 8 on rank 2; needed: the same "
         "set_given() on all ranks");
+  // An error of the loop around the micro-batches is kept; the first one counts.
+  CHECK(same_on_all(run([](auto& step, index_t k, const auto& work) {
+          step.add(k, work);
+          if (k == 0) return;
+          step.keep(std::make_exception_ptr(std::runtime_error("loop " + std::to_string(k))));
+        })) == "exception: " + rank_2 + "loop 1");
   // Also where no rank, or one, has rows.
   CHECK(same_on_all(on_ranks(3,
                              [](const ThreadRank& comm) {
