@@ -61,15 +61,16 @@ def in_python(message: str) -> str:
 
 
 @contextlib.contextmanager
-def errors_of_ranks(own: Optional[BaseException] = None) -> Iterator[None]:
+def errors_of_ranks(own: Optional[BaseException] = None,
+                    translate: Callable[[str], str] = str) -> Iterator[None]:
     """Raises what all ranks raise together as the error that it is on one.
 
-    own: the error of this rank, which it raises itself.
+    own: the error of this rank, which it raises itself. translate: changes a message further.
     """
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        words = in_python(str(error).split("\nException raised from")[0])
+        words = translate(in_python(str(error).split("\nException raised from")[0]))
         kind, _, rest = words.partition(": ")
         if own is not None and kind != "communication_error":
             raise own
@@ -77,7 +78,7 @@ def errors_of_ranks(own: Optional[BaseException] = None) -> Iterator[None]:
             raise CommunicationError(rest) from None
         if kind == "runtime_error":
             raise RuntimeError(rest) from None
-        raise_ours(error, in_python)
+        raise_ours(error, lambda message: translate(in_python(message)))
         raise
 
 
@@ -124,7 +125,7 @@ class _OwnGradient(torch.autograd.Function):
         return of_own.to(ctx.dtype), None, None
 
 
-def _same_everywhere(ids: Any) -> Any:
+def same_everywhere(ids: Any) -> Any:
     """Ids that mean the same on every rank: in place of words hashes of them, of 63 bits."""
     if isinstance(ids, (list, tuple)) and not ids:
         return torch.empty(0, dtype=torch.int64)  # of a rank without rows
@@ -136,6 +137,13 @@ def _same_everywhere(ids: Any) -> Any:
     digests = (hashlib.blake2b(word, digest_size=8).digest() for word in words)
     return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests],
                         dtype=torch.int64)
+
+
+def check_keys(function: str, keys: Any, ranks: Optional["Ranks"]) -> None:
+    """Raises ValueError for keys without ranks."""
+    if keys is not None and ranks is None:
+        raise ValueError(f"{function}: keys: given, without ranks; needed: keys beside ranks only, "
+                         "over which they order the rows")
 
 
 class Ranks:
@@ -356,7 +364,7 @@ class Ranks:
         columns: List[Optional[torch.Tensor]] = []
         try:
             values, groups, columns = batch_of(
-                function, rewards, (group_size, _same_everywhere(group_ids), group_offsets),
+                function, rewards, (group_size, same_everywhere(group_ids), group_offsets),
                 tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
                 penalty=penalty, keys=keys)
         except Exception as refused:

@@ -1,12 +1,14 @@
 """From rewards to advantages of tokens and of steps: the estimators behind those of rows."""
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import (TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple,
+                    cast)
 
 import torch
 
 from ._advantages import Report, _like, _tensor, _with_nan, batch_of, flat, grouping, weights_of
 from ._library import check_tensors, ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of, on_cpu
+from ._ranks import Ranks, check_keys, errors_of_ranks, same_everywhere
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -43,7 +45,18 @@ def _in_python(function: str, **names: str) -> Callable[[str], str]:
     def argument(found: "re.Match[str]") -> str:
         known = names.get(found[2].replace(".", "_"))
         return found[1] + (known or found[2].replace("batch.", ""))
-    return lambda message: re.sub(r"^(gdpo::\w+: )([\w.]+)(?=:)", argument, of_call(message))
+    inner, of_rank = ": gdpo::advantages_and_returns_into:", r"(?:rank \d+ of \d+: )?"
+    return lambda message: re.sub(rf"^(gdpo::\w+: {of_rank})([\w.]+)(?=:)", argument,
+                                  of_call(message).replace(inner, ":"))
+
+
+def _dtype(arrays: _Arrays, rewards: str, otherwise: Optional[torch.Tensor]) -> torch.dtype:
+    """The type of advantages of tokens: float64 where one of their arrays is, or without one where
+    `otherwise` is; else float32."""
+    given = [arrays[name] for name in (rewards, "values", "logp", "ref_logp")
+             if arrays.get(name) is not None] or [otherwise]
+    double = any(array is not None and array.dtype == torch.float64 for array in given)
+    return torch.float64 if double else torch.float32
 
 
 def _of_tokens(function: str, arrays: _Arrays, columns: Dict[str, Any]) -> Tuple[
@@ -64,7 +77,7 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
                      row_rewards: Any = None, values: Optional[torch.Tensor] = None,
                      logp: Optional[torch.Tensor] = None, ref_logp: Optional[torch.Tensor] = None,
                      mask: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
-                     bootstrap: Any = None,
+                     bootstrap: Any = None, ranks: Optional[Ranks] = None,
                      **settings: "Unpack[TokenAdvantagesSettings]") -> AdvantagesAndReturns:
     """Advantages and returns of tokens from their rewards: the critic's side of PPO.
 
@@ -90,8 +103,9 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
       that were cut off.
     Arrays of tokens are padded (rows, tokens) or (prompts, completions, tokens), packed, or nested
     of jagged layout, whose results are packed. None gets a gradient. It is computed on the CPU,
-    which waits for tensors of a device. A normalization is over the tokens of the call: over ranks
-    gather them before, or normalize the advantages of a call without one (renorm="none").
+    which waits for tensors of a device.
+    ranks: a `gdpo.Ranks`: a normalization is then over the tokens of all ranks, whose moments are
+      merged; each has its own rows, also none. Without it, it is over the tokens of the call.
     settings: `gdpo.estimator_settings(name, "token_advantages")` lists those of a name. What each
       means: include/gdpo/value/README.md.
       {settings}
@@ -100,11 +114,23 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
     else float32. Errors: ValueError for unknown names, missing arrays and shapes that do not fit.
     """
     function = "gdpo::token_advantages"
-    text = line(function, (estimator,), settings)
-    arrays, device = _of_tokens(
-        function, {"rewards": rewards, "values": values, "logp": logp, "ref_logp": ref_logp,
-                   "mask": mask, "offsets": offsets},
-        {"row_rewards": row_rewards, "bootstrap": bootstrap})
+    own: Optional[BaseException] = None
+    text, arrays, device = "", cast(_Arrays, {}), torch.device("cpu")
+    try:
+        text = line(function, (estimator,), settings)
+        arrays, device = _of_tokens(
+            function, {"rewards": rewards, "values": values, "logp": logp, "ref_logp": ref_logp,
+                       "mask": mask, "offsets": offsets},
+            {"row_rewards": row_rewards, "bootstrap": bootstrap})
+    except ValueError as error:
+        if ranks is None:
+            raise
+        own = error
+    if ranks is not None:
+        with torch.no_grad(), errors_of_ranks(own, _in_python(function)):
+            outs = ops.token_advantages_of_ranks(*ranks.arguments(own), text, **arrays)
+        dtype = _dtype(arrays, "rewards", arrays.get("row_rewards"))
+        return AdvantagesAndReturns(*(out.to(device, dtype) for out in outs))
     with torch.no_grad(), our_errors(_in_python(function)):
         return AdvantagesAndReturns(*(
             out.to(device) for out in ops.token_advantages(text, **arrays)))
@@ -121,7 +147,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
                        ref_logp: Optional[torch.Tensor] = None,
                        mask: Optional[torch.Tensor] = None,
                        offsets: Optional[torch.Tensor] = None, bootstrap: Any = None,
-                       report: bool = False,
+                       report: bool = False, ranks: Optional[Ranks] = None, keys: Any = None,
                        **settings: "Unpack[OutcomeAdvantagesSettings]") -> Any:
     """Advantages and returns of tokens from the rewards of rows: `advantages`, then
     `token_advantages` behind it, as one estimator.
@@ -140,8 +166,10 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     token_rewards: rewards of tokens, which are added; only with placement="last_step".
     values, logp, ref_logp, mask, offsets, bootstrap: as in `token_advantages`. Row i of the tokens
       is row i of the rewards. One array of tokens is needed, at least the mask.
-    It is computed on the CPU, which waits for tensors of a device. Give the rows of whole groups:
-    over ranks gather rows and tokens before.
+    It is computed on the CPU, which waits for tensors of a device. Give the rows of whole groups.
+    ranks: a `gdpo.Ranks`; the other arguments are then those of this rank's rows, also none. Rows
+      are gathered, so that a prompt may have some on any rank, and tokens stay where they are: of a
+      normalization over them the moments are merged. keys: as in `advantages`.
     settings: `gdpo.estimator_settings(name, "outcome_advantages")` lists those of a name.
       {settings}
 
@@ -151,18 +179,40 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     arrays and shapes that do not fit.
     """
     function = "gdpo::outcome_advantages"
-    text = line(function, (estimator,), settings)
-    rows, groups, columns = batch_of(
-        function, rewards, (group_size, group_ids, group_offsets), tokens=tokens, valid=valid,
-        baseline=baseline, row_weights=row_weights, penalty=penalty)
-    arrays, device = _of_tokens(
-        function, {"token_rewards": token_rewards, "values": values, "logp": logp,
-                   "ref_logp": ref_logp, "mask": mask, "offsets": offsets},
-        {"bootstrap": bootstrap})
-    with torch.no_grad(), our_errors(_in_python(function, batch_rewards="token_rewards")):
-        *both, numbers = ops.outcome_advantages(
-            rows.cpu(), text, *on_cpu(groups), weights_of(function, weights), flat(gates),
-            *on_cpu(columns), **arrays, report=report)
+    translate = _in_python(function, batch_rewards="token_rewards")
+    own: Optional[BaseException] = None
+    text, arrays, device = "", cast(_Arrays, {}), torch.device("cpu")
+    rows, groups, columns = torch.empty(0), cast(Any, (0, None, None)), cast(Any, [])
+    given_weights = given_gates = None
+    try:
+        text = line(function, (estimator,), settings)
+        rows, groups, columns = batch_of(
+            function, rewards, (group_size, group_ids if ranks is None else
+                                same_everywhere(group_ids), group_offsets),
+            tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
+            penalty=penalty, keys=keys)
+        given_weights, given_gates = weights_of(function, weights), flat(gates)
+        arrays, device = _of_tokens(
+            function, {"token_rewards": token_rewards, "values": values, "logp": logp,
+                       "ref_logp": ref_logp, "mask": mask, "offsets": offsets},
+            {"bootstrap": bootstrap})
+        check_keys(function, keys, ranks)
+    except ValueError as error:
+        if ranks is None:
+            raise
+        own = error
+    *columns, row_keys = columns or [None] * 6
+    called = (rows.cpu(), text, *on_cpu(groups), given_weights, given_gates, *on_cpu(columns))
+    with torch.no_grad(), errors_of_ranks(own, translate):
+        if ranks is None:
+            *both, numbers = ops.outcome_advantages(*called, **arrays, report=report)
+        else:
+            *both, numbers = ops.outcome_advantages_of_ranks(
+                *ranks.arguments(own), [text, str(given_weights), str(given_gates)],
+                *on_cpu([row_keys]), *called, **arrays)
+            dtype = _dtype(arrays, "token_rewards", rows if rows.dtype in (
+                torch.float32, torch.bfloat16, torch.float16) else rows.double())
+            both = [out.to(dtype) for out in both]
     of_tokens = [out.to(device) for out in both]
     if not report:
         return AdvantagesAndReturns(*of_tokens)

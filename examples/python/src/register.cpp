@@ -93,6 +93,8 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(all_merge_schema);
   library.def(gather_rows_schema);
   library.def(gather_tokens_schema);
+  library.def(token_advantages_of_ranks_schema);
+  library.def(outcome_advantages_of_ranks_schema);
   library.def(step_open_schema);
   library.def(step_given_schema);
   library.def(step_add_schema);
@@ -146,6 +148,10 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
   library.impl("all_merge", TORCH_BOX(&gdpo::torch_stable::all_merge));
   library.impl("gather_rows", TORCH_BOX(&gdpo::torch_stable::gather_rows));
   library.impl("gather_tokens", TORCH_BOX(&gdpo::torch_stable::gather_tokens));
+  library.impl("token_advantages_of_ranks",
+               TORCH_BOX(&gdpo::torch_stable::token_advantages_of_ranks));
+  library.impl("outcome_advantages_of_ranks",
+               TORCH_BOX(&gdpo::torch_stable::outcome_advantages_of_ranks));
   library.impl("step_open", TORCH_BOX(&gdpo::torch_stable::step_open));
   library.impl("step_given", TORCH_BOX(&gdpo::torch_stable::step_given));
   library.impl("step_add", TORCH_BOX(&gdpo::torch_stable::step_add));

@@ -81,6 +81,39 @@ def arrays_of_numpy(ranks):
     return mine, torch.from_numpy(result)
 
 
+def critic_batch():
+    random = torch.Generator().manual_seed(21)
+    scores = torch.randint(0, 3, (ROWS,), generator=random).double()
+    values = torch.randn(ROWS, 6, generator=random, dtype=torch.float64)
+    mask = torch.arange(6) < torch.randint(0, 7, (ROWS, 1), generator=random)
+    return scores, values, mask
+
+
+@scenario
+def returns_of_tokens(ranks):
+    """GAE and the REINFORCE family, whitened over the tokens of all ranks."""
+    scores, values, mask = critic_batch()
+    _, prompts, keys = whole_batch()
+    mine = own_rows(ranks)
+    found = {"mine": mine}
+    for dtype in (torch.float64, torch.float32):
+        gae = gdpo.token_advantages(
+            estimator="verl::gae", row_rewards=scores[mine], values=values[mine].to(dtype),
+            mask=mask[mine], gamma=0.9, ranks=ranks)
+        rloo = gdpo.outcome_advantages(
+            scores[mine].to(dtype), estimator="openrlhf::rloo", group_ids=prompts[mine],
+            keys=keys[mine], mask=mask[mine], tokens_renorm="tokens", report=True, ranks=ranks)
+        found[dtype] = (*gae, *rloo[:2], rloo.report.numbers)
+    return found
+
+
+@scenario
+def no_values_on_one_rank(ranks):
+    gdpo.token_advantages(
+        estimator="verl::gae", row_rewards=torch.ones(2), mask=torch.ones(2, 3), ranks=ranks,
+        values=None if ranks.rank == 0 else torch.ones(2, 3))
+
+
 @scenario
 def groups_of_one_size(ranks):
     """Groups that are whole on a rank; those of rank 0 come first."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gdpo
-from ranks_worker import ROWS, SCENARIOS, small_model, tokens, whole_batch
+from ranks_worker import ROWS, SCENARIOS, critic_batch, small_model, tokens, whole_batch
 
 WORKER = pathlib.Path(__file__).with_name("ranks_worker.py")
 
@@ -69,6 +69,25 @@ def test_words_are_ids_on_every_rank(found):
     whole = gdpo.advantages(rewards, group_ids=prompts)
     for mine, result in (*found["words_as_ids"], *found["arrays_of_numpy"]):
         assert_close(result, whole[mine], 1e-6)  # of float32: groups stand in another order
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 2.0**-42), (torch.float32, 2e-6)])
+def test_returns_of_tokens(found, dtype, tolerance):
+    """Whitened by the merged moments of all ranks, which agree within 2^-44 relative; with float32
+    within its roundings."""
+    scores, values, mask = critic_batch()
+    _, prompts, _ = whole_batch()
+    gae = gdpo.token_advantages(estimator="verl::gae", row_rewards=scores, mask=mask, gamma=0.9,
+                                values=values.to(dtype))
+    rloo = gdpo.outcome_advantages(scores.to(dtype), estimator="openrlhf::rloo", mask=mask,
+                                   group_ids=prompts, tokens_renorm="tokens", report=True)
+    for of_rank in found["returns_of_tokens"]:
+        mine = of_rank["mine"]
+        for ours, whole in zip(of_rank[dtype], (*gae, *rloo[:2])):
+            assert ours.dtype == whole.dtype == dtype
+            assert_close(ours, whole[mine], tolerance)
+            assert not ours[~mask[mine]].any()
+        assert_close(of_rank[dtype][4], rloo.report.numbers, 1e-12)
 
 
 def test_groups_of_one_size(found):
@@ -138,6 +157,8 @@ def words_of(found, scenario):
      "RuntimeError: gdpo::Step::finish: rank {} of {}: KeyError: 'labels'"),
     ("bad_rewards_of_one_rank", 0, "ValueError: gdpo::gather_rows: rewards:",
      "ValueError: gdpo::gather_rows: rank {} of {}: rewards:"),
+    ("no_values_on_one_rank", 0, "ValueError: gdpo::token_advantages: rank 0 of",
+     "ValueError: gdpo::token_advantages: rank {} of {}: values: given no array"),
 ])
 def test_an_error_of_one_rank_is_raised_on_all(found, scenario, failed, own, others):
     said = words_of(found, scenario)

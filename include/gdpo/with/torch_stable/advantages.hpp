@@ -164,10 +164,16 @@ template <class T, class F>
 void with_own_groups(const RewardBatch<T, ById>& batch, const F& f) {
   f(batch);
 }
-/// The inverse for a batch of rollouts, so that nothing more is compiled for it.
+/// The inverse, so that nothing more is compiled for a batch of rollouts, or of all ranks.
 template <class T>
 RewardBatch<T, Consecutive> of_operators(const RewardBatch<T, ByOffsets<index_t>>& batch) {
   RewardBatch<T, Consecutive> same{batch.rewards, {0, batch.groups.offsets}};
+  gdpo::detail::copy_columns(batch, same);
+  return same;
+}
+template <class T>
+RewardBatch<T, Consecutive> of_operators(const RewardBatch<T, GroupsOf>& batch) {
+  RewardBatch<T, Consecutive> same{batch.rewards, {batch.groups.size, {}}};
   gdpo::detail::copy_columns(batch, same);
   return same;
 }

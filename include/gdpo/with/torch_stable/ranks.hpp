@@ -7,6 +7,7 @@
 #include <gdpo/with/torch_stable/loss.hpp>
 #include <gdpo/with/torch_stable/mismatch.hpp>
 #include <gdpo/with/torch_stable/running.hpp>
+#include <gdpo/with/torch_stable/token_advantages.hpp>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -102,6 +103,29 @@ inline Tensor counts_tensor(const Normalizer& n) {
   return counts;
 }
 
+/// Calls f with the batch of the rows of this rank.
+template <class F>
+void with_rows_of_rank(const char* function, const Array& rewards, GDPO_TORCH_GROUPS_PARAMETERS,
+                       const Array& tokens, const Array& valid, const Array& baseline,
+                       const Array& row_weights, const Array& penalty, const Array& keys,
+                       const F& f) {
+  if (!rewards) contract::fail(function, "rewards", "none", "those of the own rows, also of none");
+  if (keys && !group_ids)
+    contract::fail(function, "keys", "keys without group_ids", "keys beside group_ids only");
+  check_groups(function, GDPO_TORCH_GROUPS_NAMES);
+  const RewardTensor table(function, *rewards);
+  with_batch(function, table, *rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid, baseline,
+             row_weights, penalty, [&](const auto& batch) { with_own_groups(batch, f); });
+}
+/// dist::gather_rows with keys, if there are some.
+template <class T, class Groups>
+dist::GatheredRows<T, Groups> gathered_rows(const Ranks& comm, const RewardBatch<T, Groups>& batch,
+                                            const std::vector<index_t>& keys, bool has_keys) {
+  if constexpr (std::is_same_v<Groups, ById>) {
+    if (has_keys) return dist::gather_rows(comm, batch, gdpo::view(keys));
+  }
+  return dist::gather_rows(comm, batch);
+}
 /// What gather_rows returns of the rows of all ranks.
 template <class T, class Groups>
 std::vector<Tensor> rows_of_all(const dist::GatheredRows<T, Groups>& all) {
@@ -252,17 +276,9 @@ inline std::vector<Tensor> gather_rows(GDPO_TORCH_RANKS_PARAMETERS,
                                        const Array& baseline, const Array& row_weights,
                                        const Array& penalty, const Array& keys) {
   constexpr const char* function = "gdpo::dist::gather_rows";
-  // Calls f with the batch of the own rows.
   const auto with_own_rows = [&](const auto& f) {
-    if (!rewards)
-      contract::fail(function, "rewards", "none", "those of the own rows, also of none");
-    if (keys && !group_ids)
-      contract::fail(function, "keys", "keys without group_ids", "keys beside group_ids only");
-    detail::check_groups(function, GDPO_TORCH_GROUPS_NAMES);
-    const detail::RewardTensor table(function, *rewards);
-    detail::with_batch(function, table, *rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid, baseline,
-                       row_weights, penalty,
-                       [&](const auto& batch) { detail::with_own_groups(batch, f); });
+    detail::with_rows_of_rank(function, rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid, baseline,
+                              row_weights, penalty, keys, f);
   };
   return detail::over_ranks([&] {
     const Ranks comm(function, ranks);
@@ -275,13 +291,7 @@ inline std::vector<Tensor> gather_rows(GDPO_TORCH_RANKS_PARAMETERS,
     });
     std::vector<Tensor> out;
     with_own_rows([&](const auto& batch) {
-      const auto all = [&] {
-        if constexpr (std::is_same_v<std::decay_t<decltype(batch.groups)>, ById>) {
-          if (keys) return dist::gather_rows(comm, batch, gdpo::view(std::as_const(row_keys)));
-        }
-        return dist::gather_rows(comm, batch);
-      }();
-      out = detail::rows_of_all(all);
+      out = detail::rows_of_all(detail::gathered_rows(comm, batch, row_keys, keys.has_value()));
     });
     return out;
   });
@@ -329,6 +339,148 @@ inline std::vector<Tensor> gather_tokens(GDPO_TORCH_RANKS_PARAMETERS, const Arra
   };
   return detail::over_ranks(
       [&] { return detail::reads_doubles(logp, old_logp) ? run(double{}) : run(float{}); });
+}
+
+namespace detail {
+
+/// Whitens advantages of tokens in place, by the moments of the valid tokens of all ranks. mask:
+/// bytes in their shape, or an empty tensor for all.
+inline void whiten_over(const Ranks& comm, const Renorm& renorm, const Tensor& advantages,
+                        const Tensor& mask) {
+  if (renorm.over == RenormOver::None) return;
+  const index_t width = advantages.size(advantages.dim() - 1),
+                rows = width > 0 ? advantages.numel() / width : 0;
+  const View<double, 2> values = view(data_of(advantages), rows, width);
+  View<const unsigned char, 2> valid{};
+  if (mask.numel() > 0)
+    valid = view(static_cast<const unsigned char*>(mask.const_data_ptr()), rows, width);
+  const Moments moments =
+      dist::all_merge(comm, masked_moments(View<const double, 2>(values), valid));
+  whiten_into(View<const double, 2>(values), valid, renorm, moments, values);
+}
+
+}  // namespace detail
+
+/// What an operator of this name declares.
+inline constexpr const char* token_advantages_of_ranks_schema =
+    "token_advantages_of_ranks(" GDPO_TORCH_RANKS_SCHEMA
+    ", str estimator, Tensor? rewards=None, Tensor? row_rewards=None, " GDPO_TORCH_RETURNS_SCHEMA
+    ") -> (Tensor, Tensor)";
+/// `token_advantages` of the rows of this rank, whitened over the tokens of all ranks where the
+/// estimator does that. Returns both in float64.
+inline std::tuple<Tensor, Tensor> token_advantages_of_ranks(GDPO_TORCH_RANKS_PARAMETERS,
+                                                            const std::string& estimator,
+                                                            const Array& rewards,
+                                                            const Array& row_rewards,
+                                                            GDPO_TORCH_RETURNS_PARAMETERS) {
+  constexpr const char* function = "gdpo::token_advantages";
+  return detail::over_ranks([&] {
+    const Ranks comm(function, ranks);
+    std::optional<std::tuple<Tensor, Tensor>> out;
+    std::optional<Tensor> valid;
+    Renorm renorm;
+    gdpo::detail::exchange(function, comm, [&](gdpo::detail::Contribution& mine) {
+      detail::throw_error(error, refused);
+      auto chosen =
+          runtime::detail::configured(function, estimator, &runtime::token_advantage).value;
+      std::visit(
+          [&](auto& e) {
+            renorm = e.renorm, e.renorm = gdpo::renorm::none();
+            out = detail::with_returns_as<double>(
+                function, rewards, row_rewards, GDPO_TORCH_RETURNS_NAMES,
+                [&](const auto& batch, const auto& advantages, const auto& returns) {
+                  ReturnsWorkspace<double> workspace;
+                  advantages_and_returns_into(gdpo::parallel(Threads{}), batch, e, advantages,
+                                              returns, workspace);
+                  valid = detail::tokens_of_all<unsigned char>(batch.mask);
+                });
+          },
+          chosen);
+      mine.settings = estimator;
+    });
+    detail::whiten_over(comm, renorm, std::get<0>(*out), *valid);
+    return *out;
+  });
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* outcome_advantages_of_ranks_schema =
+    "outcome_advantages_of_ranks(" GDPO_TORCH_RANKS_SCHEMA
+    ", str[] settings, Tensor? keys, Tensor? rewards, str estimator, " GDPO_TORCH_GROUPS_SCHEMA
+    ", float[]? weights=None, float[]? gates=None, Tensor? tokens=None, Tensor? valid=None, "
+    "Tensor? baseline=None, Tensor? row_weights=None, Tensor? penalty=None, "
+    "Tensor? token_rewards=None, " GDPO_TORCH_RETURNS_SCHEMA ") -> (Tensor, Tensor, Tensor)";
+/// `outcome_advantages` of the rows of this rank, whose rewards are compared with those of all
+/// ranks: rows are gathered (gather_rows), tokens stay where they are, and of whitening the moments
+/// are merged. Returns advantages and returns in float64, and the numbers of the report of all
+/// rows.
+inline std::tuple<Tensor, Tensor, Tensor> outcome_advantages_of_ranks(
+    GDPO_TORCH_RANKS_PARAMETERS, const std::vector<std::string>& settings, const Array& keys,
+    const Array& rewards, const std::string& estimator, GDPO_TORCH_GROUPS_PARAMETERS,
+    const std::optional<std::vector<double>>& weights,
+    const std::optional<std::vector<double>>& gates, const Array& tokens, const Array& valid,
+    const Array& baseline, const Array& row_weights, const Array& penalty,
+    const Array& token_rewards, GDPO_TORCH_RETURNS_PARAMETERS) {
+  constexpr const char* function = "gdpo::outcome_advantages";
+  const auto with_own_rows = [&](const auto& f) {
+    detail::with_rows_of_rank(function, rewards, GDPO_TORCH_GROUPS_NAMES, tokens, valid, baseline,
+                              row_weights, penalty, keys, f);
+  };
+  return detail::over_ranks([&]() -> std::tuple<Tensor, Tensor, Tensor> {
+    const Ranks comm(function, ranks);
+    std::vector<index_t> row_keys;
+    std::optional<runtime::OutcomeAdvantage> chosen;
+    gdpo::detail::exchange(function, comm, [&](gdpo::detail::Contribution& mine) {
+      detail::throw_error(error, refused);
+      detail::check_advantages(function, GDPO_TORCH_GROUPS_NAMES, weights);
+      chosen = runtime::detail::configured(function, estimator, &runtime::outcome_advantage).value;
+      with_own_rows([](const auto&) {});
+      if (keys) row_keys = detail::indices(function, "keys", *keys);
+      mine.settings = detail::joined(settings);
+    });
+    std::vector<double> of_rows;
+    GroupReport report;
+    std::visit(
+        [&](auto& e) {
+          if (weights) e.rows.weights = *weights;
+          if (gates) e.rows.gates = detail::gates_of(*gates);
+          with_own_rows([&](const auto& batch) {
+            const auto all = detail::gathered_rows(comm, batch, row_keys, keys.has_value());
+            std::vector<double> a(static_cast<std::size_t>(all.rows()));
+            Workspace workspace;
+            advantages_into(gdpo::parallel(Threads{}), detail::of_operators(all.batch()), e.rows,
+                            view(a), workspace, &report);
+            of_rows = all.own(a);
+          });
+        },
+        *chosen);
+    std::optional<std::tuple<Tensor, Tensor>> out;
+    std::optional<Tensor> used;
+    Renorm renorm;
+    gdpo::detail::exchange(function, comm, [&](gdpo::detail::Contribution&) {
+      std::visit(
+          [&](auto& e) {
+            renorm = e.tokens.renorm, e.tokens.renorm = gdpo::renorm::none();
+            out = detail::with_returns_as<double>(
+                function, token_rewards, Array{}, GDPO_TORCH_RETURNS_NAMES,
+                [&](const auto& batch, const auto& advantages, const auto& returns) {
+                  const View<double, 2> own =
+                      view(of_rows.data(), static_cast<index_t>(of_rows.size()), 1);
+                  gdpo::detail::check_outcome(function, RewardBatch<double, GroupsOf>{own, {1}},
+                                              batch, e, advantages, returns);
+                  const auto bound =
+                      gdpo::detail::with_outcomes(batch, e.placement, view(of_rows), view(of_rows));
+                  ReturnsWorkspace<double> workspace;
+                  advantages_and_returns_into(gdpo::parallel(Threads{}), bound, e.tokens,
+                                              advantages, returns, workspace);
+                  used = detail::tokens_of_all<unsigned char>(batch.mask);
+                });
+          },
+          *chosen);
+    });
+    detail::whiten_over(comm, renorm, std::get<0>(*out), *used);
+    return {std::get<0>(*out), std::get<1>(*out), detail::numbers_of(report)};
+  });
 }
 
 namespace detail {

@@ -34,31 +34,36 @@ inline bool returns_are_double(const Array& rewards, const Array& values, const 
   if (!rewards && !values && !logp && !ref_logp) return otherwise;
   return is_double(rewards) || is_double(values) || is_double(logp) || is_double(ref_logp);
 }
-/// Calls f(batch, advantages, returns) with the arrays of a ReturnBatch, and two new tensors of its
-/// shape as arrays of tokens; returns the tensors.
+/// Calls f(batch, advantages, returns) with the arrays of a ReturnBatch, read as S, and two new
+/// tensors of its shape as arrays of tokens; returns the tensors.
+template <class S, class F>
+std::tuple<Tensor, Tensor> with_returns_as(const Call& call, const Array& rewards,
+                                           const Array& row_rewards, GDPO_TORCH_RETURNS_PARAMETERS,
+                                           const F& f) {
+  ReturnBatch<S> batch;
+  batch.rewards = tokens<S>(call, "batch.rewards", rewards);
+  batch.row_rewards = column(call, "batch.row_rewards", row_rewards);
+  batch.values = tokens<S>(call, "batch.values", values);
+  batch.logp = tokens<S>(call, "batch.logp", logp);
+  batch.ref_logp = tokens<S>(call, "batch.ref_logp", ref_logp);
+  batch.mask = tokens<unsigned char>(call, "batch.mask", mask);
+  batch.offsets = index_column(call, "batch.offsets", offsets);
+  batch.bootstrap = column(call, "batch.bootstrap", bootstrap);
+  const Tensor& like = first_of(call, {&rewards, &values, &logp, &ref_logp, &mask});
+  constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
+  std::tuple<Tensor, Tensor> out{new_like(call, like, 0, type), new_like(call, like, 0, type)};
+  f(batch, tokens_out<S>(std::get<0>(out)), tokens_out<S>(std::get<1>(out)));
+  return out;
+}
+/// The same, read as double or float.
 template <class F>
 std::tuple<Tensor, Tensor> with_returns(const Call& call, bool doubles, const Array& rewards,
                                         const Array& row_rewards, GDPO_TORCH_RETURNS_PARAMETERS,
                                         const F& f) {
-  const auto run = [&](auto element) {
-    using S = decltype(element);
-    ReturnBatch<S> batch;
-    batch.rewards = tokens<S>(call, "batch.rewards", rewards);
-    batch.row_rewards = column(call, "batch.row_rewards", row_rewards);
-    batch.values = tokens<S>(call, "batch.values", values);
-    batch.logp = tokens<S>(call, "batch.logp", logp);
-    batch.ref_logp = tokens<S>(call, "batch.ref_logp", ref_logp);
-    batch.mask = tokens<unsigned char>(call, "batch.mask", mask);
-    batch.offsets = index_column(call, "batch.offsets", offsets);
-    batch.bootstrap = column(call, "batch.bootstrap", bootstrap);
-    const Tensor& like = first_of(call, {&rewards, &values, &logp, &ref_logp, &mask});
-    constexpr ScalarType type =
-        sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
-    std::tuple<Tensor, Tensor> out{new_like(call, like, 0, type), new_like(call, like, 0, type)};
-    f(batch, tokens_out<S>(std::get<0>(out)), tokens_out<S>(std::get<1>(out)));
-    return out;
-  };
-  return doubles ? run(double{}) : run(float{});
+  if (doubles) {
+    return with_returns_as<double>(call, rewards, row_rewards, GDPO_TORCH_RETURNS_NAMES, f);
+  }
+  return with_returns_as<float>(call, rewards, row_rewards, GDPO_TORCH_RETURNS_NAMES, f);
 }
 
 }  // namespace detail
