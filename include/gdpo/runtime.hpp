@@ -83,8 +83,9 @@
 /// every type of the variant, half a minute with -O2 for the example above: keep it in one source
 /// file.
 ///
-/// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones, and what the
-/// calls throw, such as for a `normalizer.given` or `constant` of 0 where one is needed.
+/// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones and those that
+/// are near to it, and what the calls throw, such as for a `normalizer.given` or `constant` of 0
+/// where one is needed.
 ///
 /// **Read on.** include/gdpo/presets/README.md: which preset is which trainer's. presets/trl.hpp,
 /// verl.hpp, ...: what each name sets. loss/any_kl.hpp: KL terms chosen at run time.
@@ -92,6 +93,7 @@
 #include <charconv>
 #include <cstdio>
 #include <gdpo/advantages.hpp>
+#include <gdpo/core/near.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/any_level.hpp>
@@ -162,8 +164,9 @@ const std::vector<std::string>& names_in(const List& list) {
   static const std::vector<std::string> names = names_of(table_in<Value>(list));
   return names;
 }
-/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names,
-/// or with the one that is meant where its name in C++ is given, such as "gdpo::trl::dapo_loss".
+/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names and
+/// those that are near to it, or with the one that is meant where its name in C++ is given, such as
+/// "gdpo::trl::dapo_loss".
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name,
                    const Table<Value>& table) {
@@ -177,8 +180,9 @@ const Value& named(const char* function, const char* argument, std::string_view 
     if (meant == entry.first || meant == entry.first + "_loss")
       needed = "'" + entry.first + "', as names have neither gdpo:: before nor _loss behind them";
   }
-  contract::fail(function, argument, "'" + std::string(name) + "'",
-                 needed.empty() ? "one of " + known : needed);
+  contract::fail(
+      function, argument, "'" + std::string(name) + "'",
+      needed.empty() ? "one of " + known + contract::did_you_mean(name, names_of(table)) : needed);
 }
 }  // namespace detail
 
@@ -706,24 +710,27 @@ inline bool means_end(std::string_view name, std::string_view setting) {
   return setting[dot] == '.' && means(name, setting.substr(dot + 1));
 }
 /// The setting of a list that a name means: its name, or the end of it that no other setting of the
-/// list has. Errors: `invalid_input` for an unknown name, with the list, and for one that several
-/// have, with a list of these.
+/// list has. Errors: `invalid_input` for an unknown name, with the list and what is near to it, and
+/// for one that several have, with a list of these.
 inline const SettingRef& find_setting(const char* function, const std::vector<SettingRef>& list,
                                       const std::string& name) {
   std::string names, candidates;  // of all settings, and of those that the name may mean
+  std::vector<std::string> known;
   const SettingRef* end = nullptr;
   int ends = 0;
   for (const SettingRef& setting : list) {
     if (!setting.read) continue;
     if (means(name, setting.name)) return setting;
     names += (names.empty() ? "" : ", ") + setting.name;
+    known.push_back(setting.name);
     if (!means_end(name, setting.name)) continue;
     candidates += (candidates.empty() ? "" : ", ") + setting.name;
     end = &setting, ++ends;
   }
   if (ends != 1) {
-    contract::fail(function, "line", "the setting '" + name + "'",
-                   "one of " + (ends == 0 ? names : candidates));
+    contract::fail(
+        function, "line", "the setting '" + name + "'",
+        "one of " + (ends == 0 ? names + contract::did_you_mean(name, known) : candidates));
   }
   return *end;
 }

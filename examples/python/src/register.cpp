@@ -1,7 +1,10 @@
 // Registers the operators as torch.ops.gdpo.
 #include <cstdlib>
 #include <cstring>
+#include <gdpo/core/near.hpp>
+#include <gdpo/core/version.hpp>
 #include <gdpo/with/torch_stable.hpp>
+#include <sstream>
 
 #include "operators.hpp"
 
@@ -44,6 +47,23 @@ Choice choose() {
 }
 
 std::string instruction_set() { return choose().name; }
+
+// The version of the library (core/version.hpp).
+std::string version() {
+  return std::to_string(GDPO_VERSION_MAJOR) + "." + std::to_string(GDPO_VERSION_MINOR) + "." +
+         std::to_string(GDPO_VERSION_PATCH);
+}
+
+// The known names, one a line, that an unknown one may have meant (core/near.hpp).
+std::string near(const std::string& name, const std::string& known) {
+  std::vector<std::string> names;
+  std::string lines;
+  std::istringstream stream(known);
+  for (std::string each; std::getline(stream, each);) names.push_back(each);
+  for (const std::string& each : gdpo::contract::near_names(name, names))
+    lines += (lines.empty() ? "" : "\n") + each;
+  return lines;
+}
 
 }  // namespace
 
@@ -107,6 +127,8 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(polyak_schema);
   library.def(grad_scale_schema);
   library.def("instruction_set() -> str");
+  library.def("version() -> str");
+  library.def("near(str name, str known) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
@@ -164,4 +186,6 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
   library.impl("polyak", TORCH_BOX(&gdpo::torch_stable::polyak));
   library.impl("grad_scale", TORCH_BOX(&gdpo::torch_stable::grad_scale));
   library.impl("instruction_set", TORCH_BOX(&instruction_set));
+  library.impl("version", TORCH_BOX(&version));
+  library.impl("near", TORCH_BOX(&near));
 }

@@ -76,7 +76,7 @@ def test_refusals():
                                 "4 rows"),
             ([1, 7, 2, 7], "sum", "gdpo::rollouts: ids: given rows 1 and 3 of rollout 7 in groups "
                                   "0 and 1; needed: the rows of a rollout in one group"),
-            ([1, 1, 2, 2], "latest", "gdpo::advantages: take: given latest; needed: one of last, "
+            ([1, 1, 2, 2], "latest", "gdpo::advantages: take: given 'latest'; needed: one of last, "
                                      "first, sum, mean, max"),
             ([1.5, 1, 2, 2], "last", "rollout_ids")):
         with pytest.raises(ValueError) as error:

@@ -150,7 +150,8 @@ TEST_CASE("the names of the critic's side leave to a run what belongs to it",
   for (const std::string& name : runtime::token_advantage_names())
     names += (names.empty() ? "" : ", ") + name;
   CHECK(message_of([] { runtime::token_advantage("verl::gea"); }) ==
-        "gdpo::runtime::token_advantage: name: given 'verl::gea'; needed: one of " + names);
+        "gdpo::runtime::token_advantage: name: given 'verl::gea'; needed: one of " + names +
+            "; did you mean \"verl::gae\"?");
   CHECK(message_of([] { runtime::value_loss("mse"); }) ==
         "gdpo::runtime::value_loss: name: given 'mse'; needed: one of verl::value_loss, "
         "openrlhf::value_loss, nemo_rl::value_loss, slime::value_loss, areal::value_loss");

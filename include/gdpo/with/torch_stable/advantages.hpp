@@ -213,10 +213,9 @@ void with_rewards(const char* function, const RewardTensor& table, const Tensor&
 
 /// The Take of this word.
 inline Take take_of(const std::string& word) {
-  for (const auto& e : enumerators(Take{}))
-    if (word == e.word) return e.value;
-  contract::fail("gdpo::advantages", "take", word,
-                 contract::Text("one of ") + gdpo::detail::words_of<Take>().joined(", "));
+  Take take{};
+  runtime::detail::ReadSetting{"gdpo::advantages", "take", word}(take);
+  return take;
 }
 
 // The arguments of the operator, which three functions have.
