@@ -18,6 +18,7 @@ from ._contrastive import ContrastiveLoss
 from ._diagnose import Finding, diagnose
 from ._entropy import AdaptiveEntropy
 from ._explain import Explanation, explain
+from ._library import VERSION as __version__
 from ._library import (contrastive_losses, estimators, instruction_set, losses,
                        outcome_estimators, step_estimators, token_baselines, token_estimators)
 from ._logprobs import TokenLogprobs, token_logprobs
@@ -46,4 +47,4 @@ __all__ = ["AdaptiveEntropy", "AdvantagesAndReturns", "AdvantagesReturnsAndRepor
            "optimal_token_baseline", "outcome_advantages", "outcome_estimators", "pack", "plan",
            "polyak", "prepare", "prepasses", "select_groups", "shape_rewards", "shapings",
            "step_advantages", "step_estimators", "token_advantages", "token_baselines",
-           "token_estimators", "token_logprobs"]
+           "token_estimators", "token_logprobs", "__version__"]

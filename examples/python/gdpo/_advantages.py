@@ -3,27 +3,34 @@ import functools
 import math
 import operator
 import sys
-from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
-                    Tuple, Union)
+import uuid
+import warnings
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Literal, NamedTuple, Optional,
+                    Protocol, Sequence, Tuple, TypeVar, Union, overload)
 
 import torch
 
 from ._library import check_tensors, names, ops, our_errors, raise_ours
+from ._numbers import NumbersByName
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
+    import numpy
     from typing_extensions import Unpack
 
     from ._keywords import EstimatorSettings
     from ._ranks import Ranks
 
-class Report:
-    """What a call of `advantages` saw of the whole batch.
 
-    `report["rows"]` is one number, and `names()` lists them; they are members of the library's
-    GroupReport: counts of rows, groups and missing rewards, and the moments of the reward sums, of
-    the groups' standard deviations and of each reward.
+class Report(NumbersByName):
+    """What a call of `advantages` saw of the whole batch, a mapping.
+
+    `report["rows"]` is one number, `dict(report)` has all, and `names()` lists them; they are
+    members of the library's GroupReport: counts of rows, groups and missing rewards, and the
+    moments of the reward sums, of the groups' standard deviations and of each reward.
     """
+
+    _such_as = "rows"
 
     def __init__(self, numbers: Union[torch.Tensor, Callable[[], torch.Tensor]],
                  rewards: int) -> None:
@@ -49,16 +56,17 @@ class Report:
             self._numbers = self._numbers()
         return self._numbers
 
-    def names(self) -> list:
+    def names(self) -> List[str]:
         """The names of the numbers, in their order."""
         return list(names("report", self.rewards))
 
-    def __getitem__(self, name: str) -> float:
-        try:
-            at = names("report", self.rewards).index(name)
-        except ValueError:
-            raise KeyError(name) from None
-        return float(self.numbers[at])
+    def _tensor(self) -> torch.Tensor:
+        return self.numbers
+
+    def __repr__(self) -> str:
+        first = self.names().index("reward_sums.n")
+        means = [f"rewards.{k}.values.mean" for k in range(self.rewards)]
+        return self._shown([*self.names()[:first], "reward_sums.mean", "group_stds.mean", *means])
 
     def to_dict(self, prefix: str = "", reward_names: Sequence[str] = (), *,
                 zero_std: str = "groups", std: str = "batch") -> Dict[str, float]:
@@ -85,11 +93,40 @@ class AdvantagesAndReport(NamedTuple):
     report: Report
 
 
+def _plain(array: Any) -> Any:
+    """The array of what wraps one, such as a pandas.Series; one of Python's objects as a list."""
+    if not isinstance(array, torch.Tensor) and hasattr(array, "to_numpy"):
+        array = array.to_numpy()
+    if getattr(getattr(array, "dtype", None), "kind", "") in ("O", "U", "S"):
+        return array.tolist()
+    return array
+
+
 def _with_nan(rewards: Any) -> Any:
     """The rewards with NaN for None in lists: a reward function has not scored the completion."""
+    rewards = _plain(rewards)
     if not isinstance(rewards, (list, tuple)):
         return rewards
     return [math.nan if entry is None else _with_nan(entry) for entry in rewards]
+
+
+_NAMES_OF_ROWS = (str, bytes, uuid.UUID)
+
+
+def _ids(function: str, name: str, array: Any, device: torch.device) -> Optional[torch.Tensor]:
+    """Integers that say which rows belong together.
+
+    Strings, bytes and UUIDs are numbered by their first appearance: equal ones have equal numbers.
+    """
+    array = _plain(array)
+    if isinstance(array, (list, tuple)) and any(isinstance(i, _NAMES_OF_ROWS) for i in array):
+        for row, entry in enumerate(array):
+            if not isinstance(entry, _NAMES_OF_ROWS):
+                raise ValueError(f"{function}: {name}: given {entry!r} in row {row}, among "
+                                 "strings; needed: integers or strings, one for each row")
+        numbers: Dict[Any, int] = {}
+        array = [numbers.setdefault(entry, len(numbers)) for entry in array]
+    return _tensor(name, array, device, function)
 
 
 def _tensor(name: str, array: Any, device: Optional[torch.device] = None,
@@ -100,6 +137,7 @@ def _tensor(name: str, array: Any, device: Optional[torch.device] = None,
     """
     if array is None or isinstance(array, torch.Tensor):
         return array.detach() if array is not None else None
+    array = _plain(array)
     try:
         if hasattr(array, "__dlpack__"):
             # PyTorch has no tensors with negative strides.
@@ -121,23 +159,49 @@ def grouping(function: str, device: torch.device, group_size: Any, group_ids: An
     except TypeError:
         raise ValueError(f"{function}: group_size: given {group_size!r}; needed: an integer"
                          ) from None
-    return (group_size, _tensor("group_ids", group_ids, device, function),
+    return (group_size, _ids(function, "group_ids", group_ids, device),
             _tensor("group_offsets", group_offsets, device, function))
 
 
-def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], **columns: Any) -> Tuple[
+def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *, by_reward: bool,
+             **columns: Any) -> Tuple[
         torch.Tensor, Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]],
         List[Optional[torch.Tensor]]]:
-    """The rewards, what says who belongs together, and the columns, as the operators take them."""
+    """The rewards, what says who belongs together, and the columns, as the operators take them.
+
+    by_reward: the call has something for each reward, such as weights, so that a second axis of the
+      rewards cannot be meant as completions.
+    """
     values = _tensor("rewards", _with_nan(rewards), None, function)
     if values is None:
         raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
     device = values.device
     group_size, ids, offsets = grouping(function, device, *groups)
-    tensors = {name: _tensor(name, array, device, function) for name, array in columns.items()}
+    if (not by_reward and values.dim() == 2 and values.shape[1] == group_size > 1
+            and len(values) % group_size == 0 and not torch.compiler.is_compiling()):
+        warnings.warn(f"{function}: rewards: shape {tuple(values.shape)} is read as {len(values)} "
+                      f"rows with {group_size} rewards each; if it is {len(values)} prompts with "
+                      f"{group_size} completions each, give rewards.reshape(-1), else "
+                      f"weights=[1] * {group_size}, which says so", stacklevel=3)
+    tensors = {name: _ids(function, name, array, device) if name.endswith("_ids") else
+               _tensor(name, array, device, function) for name, array in columns.items()}
     check_tensors(function, {"rewards": values, "group_ids": ids, "group_offsets": offsets,
                              **tensors})
     return values, (group_size, ids, offsets), list(tensors.values())
+
+
+def of_rows(rewards: torch.Tensor) -> Callable[[str], str]:
+    """Puts behind a message about rows what the rows of these rewards are, where there may be
+    doubt: a second axis is that of rewards, not of completions."""
+    def translate(message: str) -> str:
+        shape = tuple(rewards.shape)
+        if len(shape) < 2 or shape[-1] < 2 or not (" rows" in message or "(rows)" in message):
+            return message
+        if len(shape) == 2:
+            return (f"{message}; rewards of shape {shape} are {shape[0]} rows with {shape[1]} "
+                    f"rewards each, and rewards.reshape(-1) are {rewards.numel()} rows with one")
+        return f"{message}; rewards.flatten(0, {len(shape) - 2}) makes rows of completions"
+    return translate
 
 
 def weights_of(function: str, weights: Optional[Sequence[float]]) -> Optional[List[float]]:
@@ -171,7 +235,7 @@ def _call(values: torch.Tensor, estimator: str, arguments: tuple
     try:
         return ops.advantages(values, estimator, *arguments)
     except (RuntimeError, ValueError) as error:
-        raise_ours(error)
+        raise_ours(error, of_rows(values))
         raise
 
 
@@ -186,6 +250,55 @@ def _report_on_cpu(estimator: str, values: torch.Tensor, arguments: tuple) -> to
     return _on_cpu(estimator, values, arguments)[1]
 
 
+if TYPE_CHECKING:
+    class _Arguments(EstimatorSettings, total=False):
+        estimator: str
+        group_size: int
+        group_ids: Any
+        group_offsets: Any
+        weights: Optional[Sequence[float]]
+        gates: Sequence[Tuple[int, int, float]]
+        constraints: Sequence[Tuple[int, float, float, float, str]]
+        tokens: Any
+        valid: Any
+        baseline: Any
+        row_weights: Any
+        penalty: Any
+        rollout_ids: Any
+        take: str
+        ranks: Optional[Ranks]
+        keys: Any
+
+    _Array = TypeVar("_Array", bound="_HasDlpack")
+
+    class _HasDlpack(Protocol):
+        def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
+    @overload
+    def advantages(rewards: torch.Tensor, *, report: Literal[False] = ...,
+                   **arguments: "Unpack[_Arguments]") -> torch.Tensor: ...
+
+    @overload
+    def advantages(rewards: "numpy.ndarray[Any, Any]", *, report: Literal[False] = ...,
+                   **arguments: "Unpack[_Arguments]"
+                   ) -> "numpy.ndarray[Any, numpy.dtype[numpy.floating[Any]]]": ...
+
+    @overload
+    def advantages(rewards: Sequence[Any], *, report: Literal[False] = ...,
+                   **arguments: "Unpack[_Arguments]") -> torch.Tensor: ...
+
+    @overload
+    def advantages(rewards: _Array, *, report: Literal[False] = ...,
+                   **arguments: "Unpack[_Arguments]") -> _Array: ...
+
+    @overload
+    def advantages(rewards: Any, *, report: Literal[True],
+                   **arguments: "Unpack[_Arguments]") -> AdvantagesAndReport: ...
+
+    @overload
+    def advantages(rewards: Any, *, report: bool, **arguments: "Unpack[_Arguments]") -> Any: ...
+
+
 @takes_settings("estimator")
 def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
                group_offsets: Any = None, weights: Optional[Sequence[float]] = None,
@@ -197,7 +310,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                keys: Any = None, **settings: "Unpack[EstimatorSettings]") -> Any:
     """Group-relative advantages: one number for each row (completion).
 
-    rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list.
+    rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list. Of
+      (prompts, completions) give rewards.reshape(-1).
       Tensors, NumPy arrays, JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a
       CUDA device are computed there, without waiting for it; with `constraints` or `rollout_ids` on
       the CPU, which waits.
@@ -205,7 +319,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them,
       as a keyword or behind the name, as in "trl::gdpo scale.eps=1e-6".
     One of these says who belongs together: group_size (that many rows in a row), group_ids (rows),
-      integers in any order, or group_offsets (groups + 1), where each group begins.
+      integers or strings in any order, or group_offsets (groups + 1), where each group begins.
     weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
       where the reward `condition` is at least `threshold`.
     constraints: (reward, multiplier, limit, scale, "at_least" or "at_most"), as
@@ -219,10 +333,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     penalty: (rows) the KL of each row in nats, which penalty_coef times is taken off the reward:
       off the sum, or off that of the number penalty_reward, of estimators that scale each reward by
       itself.
-    rollout_ids: (rows) integers; rows with the same one are one rollout, such as its turns. It
-      counts once in every statistic and in the report, and its rows share its advantage. take:
-      "last" or "first" of its rows counts; or their "sum", "mean" or "max" of each reward. Computed
-      on the CPU. The whole of it: include/gdpo/advantage/rollouts.hpp.
+    rollout_ids: (rows) integers or strings; rows with the same one are one rollout, such as its
+      turns. It counts once in every statistic and in the report, and its rows share its advantage.
+      take: "last" or "first" of its rows counts; or their "sum", "mean" or "max" of each reward.
+      Computed on the CPU. The whole of it: include/gdpo/advantage/rollouts.hpp.
     ranks: a `gdpo.Ranks`; the other arguments are then those of this rank's rows, and the
       advantages those of one process that has the rows of all. keys: (rows) integers, only beside
       group_ids and ranks: see `Ranks.gather_rows`. The report is that of all ranks.
@@ -252,7 +366,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     values, groups, columns = batch_of(
         "gdpo::advantages", rewards, (group_size, group_ids, group_offsets), tokens=tokens,
         valid=valid, baseline=baseline, row_weights=row_weights, penalty=penalty,
-        rollout_ids=rollout_ids)
+        rollout_ids=rollout_ids,
+        by_reward=bool(weights is not None or gates or constraints))
     of_rollouts = rollout_ids is not None
     limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
     if any(c[4] not in ("at_least", "at_most") for c in constraints):

@@ -4,9 +4,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 import torch
 
 from ._library import ops, our_errors
-from ._settings import word
+from ._numbers import shown
+from ._settings import described, word
 
 _BOUNDS = {"at_most": 0.0, "at_least": 1.0}
+_WORDS = {number: name for name, number in _BOUNDS.items()}
 
 
 class PidStep(NamedTuple):
@@ -160,8 +162,7 @@ class PidLagrangian:
         if len(rewards) != len(self._set_points):
             raise ValueError(f"gdpo.PidLagrangian.constraints: rewards: given {len(rewards)}; "
                              f"needed: one for each of the {len(self._set_points)} constraints")
-        names = {number: name for name, number in _BOUNDS.items()}
-        return [(reward, multiplier, limit, scale, names[bound]) for reward, multiplier,
+        return [(reward, multiplier, limit, scale, _WORDS[bound]) for reward, multiplier,
                 (limit, scale, bound) in zip(rewards, self.multipliers, self._set_points.tolist())]
 
     def state_dict(self) -> Dict[str, torch.Tensor]:
@@ -183,3 +184,11 @@ class PidLagrangian:
             raise ValueError(f"gdpo.PidLagrangian.load_state_dict: state: given {given}; needed: "
                              f"what state_dict() gave, of {len(self._set_points)}")
         self._go_on(self._set_points, state["state"].clone(), state["set_points"], _as_loading)
+
+    def __repr__(self) -> str:
+        limits, scales, bounds = self._set_points.T.tolist()
+        gains = dict(each.split("=", 1) for each in self._gains.split())
+        return shown("gdpo.PidLagrangian", (
+            f"limits={limits}", f"scale={scales}", f"bound={[_WORDS[b] for b in bounds]}",
+            *described("pid", "", gains)),
+            f"): multipliers {[float(f'{m:.6g}') for m in self.multipliers]}")

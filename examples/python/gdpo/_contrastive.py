@@ -7,7 +7,8 @@ from ._advantages import grouping
 from ._library import ARRAYS, check_tensors, check_type, ops, raise_ours, refuse_hidden_gradient
 from ._policy_loss import (LossAndMetrics, Metrics, batch_arrays, check_gradient, in_words_of,
                            on_cpu, with_group_offsets)
-from ._settings import configured, keywords, line, takes_settings
+from ._numbers import wrapped
+from ._settings import configured, described, keywords, line, takes_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,7 +75,7 @@ class ContrastiveLoss(torch.nn.Module):
           number of groups, divides the groups, the others the KL terms.
         advantages: (rows), or token_advantages in the shape of logp, whose mean counts.
         One of these says which rows belong together, as for `advantages`: group_size (that many in
-          a row), group_ids (rows), integers in any order, or group_offsets (groups + 1).
+          a row), group_ids (rows), integers or strings in any order, or group_offsets (groups + 1).
         old_logp: under the policy that sampled; absent: every S is 0.
         ref_logp, rollout_logp, teacher_logp: for KL terms against them. kl_weights: their factors.
         mask: not 0 at the tokens of the loss; masked tokens may hold anything, even NaN.
@@ -117,5 +118,8 @@ class ContrastiveLoss(torch.nn.Module):
             raise
         return LossAndMetrics(loss.to(logp.device), Metrics(result))
 
+    if TYPE_CHECKING:  # else Module.__call__, which type checkers know nothing of
+        __call__ = forward
+
     def extra_repr(self) -> str:
-        return repr(self.line)
+        return wrapped(described("contrastive", self.line))

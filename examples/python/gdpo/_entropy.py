@@ -5,6 +5,7 @@ from typing import Any, Dict
 import torch
 
 from ._library import ops, our_errors
+from ._numbers import shown
 from ._settings import word
 
 
@@ -63,4 +64,5 @@ class AdaptiveEntropy:
         self._step([float(state["coef"]), float(state["last_entropy"])])
 
     def __repr__(self) -> str:
-        return f"gdpo.AdaptiveEntropy({self._settings}): coef {self._coef:g}"
+        return shown("gdpo.AdaptiveEntropy", self._settings.split(),
+                     f"): coef {self._applied:g}")

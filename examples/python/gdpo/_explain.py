@@ -2,7 +2,7 @@
 import operator
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
-from ._advantages import batch_of, flat, weights_of
+from ._advantages import batch_of, flat, of_rows, weights_of
 from ._library import ops, our_errors
 from ._settings import line, takes_settings
 
@@ -88,8 +88,9 @@ def explain(rewards: Any, *, group: int, estimator: str = "gdpo", group_size: in
 
         print(gdpo.explain(rewards, estimator="trl::gdpo", group_size=8, group=3))
 
-    group: which, from 0 on; of group_ids by ascending id. reward_names: one for each reward, for
-      the table. The others are those of `advantages`, without constraints and rollouts.
+    group: which, from 0 on; of group_ids by ascending id, of strings by their first appearance.
+      reward_names: one for each reward, for the table. The others are those of `advantages`,
+      without constraints and rollouts.
     The whole batch is computed again, on the CPU: it is for a look at a run.
     settings: as in `advantages`.
       {settings}
@@ -104,10 +105,11 @@ def explain(rewards: Any, *, group: int, estimator: str = "gdpo", group_size: in
         raise ValueError(f"{function}: group: given {group!r}; needed: an integer") from None
     values, groups, columns = batch_of(
         function, rewards, (group_size, group_ids, group_offsets), tokens=tokens, valid=valid,
-        baseline=baseline, row_weights=row_weights, penalty=penalty)
+        baseline=baseline, row_weights=row_weights, penalty=penalty,
+        by_reward=bool(weights is not None or gates or reward_names))
     arrays = [None if a is None else a.cpu() for a in columns]
     size, ids, offsets = groups
-    with our_errors():
+    with our_errors(of_rows(values)):
         table, lines, numbers = ops.explain(
             values.cpu(), text, group, list(reward_names), size,
             None if ids is None else ids.cpu(), None if offsets is None else offsets.cpu(),

@@ -4,7 +4,7 @@ import functools
 import pathlib
 import re
 import zlib
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -21,6 +21,9 @@ def _check_torch() -> None:
 _check_torch()
 torch.ops.load_library(pathlib.Path(__file__).parent / "_operators.so")
 ops = torch.ops.gdpo
+
+#: The version of the library that the operators were compiled of (core/version.hpp).
+VERSION: str = ops.version()
 
 # The kernels for CUDA are in a library of their own, because it needs libtorch_cuda. It is loaded
 # with any PyTorch for CUDA: whether there is a device is not asked here, because the answer may
@@ -112,6 +115,18 @@ def our_errors(translate: Callable[[str], str] = str) -> Iterator[None]:
 def names(what: str, rewards: int = 0) -> List[str]:
     """The names of one kind, see gdpo::torch_stable::names."""
     return ops.names(what, rewards).split("\n")
+
+
+def near(name: str, known: Iterable[str]) -> List[str]:
+    """The known names, three at most, that an unknown one may have meant."""
+    found = ops.near(name, "\n".join(known))
+    return found.split("\n") if found else []
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message that lists the known names, or nothing."""
+    found = near(name, known)
+    return '; did you mean "' + '" or "'.join(found) + '"?' if found else ""
 
 
 def _tag_compile_cache() -> None:

@@ -4,26 +4,29 @@ from typing import Dict, List, Optional
 import torch
 
 from ._library import CUDA_MISSING, ops, our_errors
+from ._numbers import NumbersByName
 from ._policy_loss import batch_arrays
 
 
-class Mismatch:
-    """What `mismatch` measured: counts, exact sums and extremes with their places.
+class Mismatch(NumbersByName):
+    """What `mismatch` measured, a mapping: counts, exact sums and extremes with their places.
 
-    `report["k3_kl"]` is one number, and `names()` lists them: counts ("scored", "missing"), metrics
-    ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...) and extremes ("ratio_max",
-    with "ratio_max.row" and "ratio_max.token"). include/gdpo/mismatch.hpp has their formulas.
+    `report["k3_kl"]` is one number, `dict(report)` has all, and `names()` lists them: counts
+    ("scored", "missing"), metrics ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...)
+    and extremes ("ratio_max", with "ratio_max.row" and "ratio_max.token").
+    include/gdpo/mismatch.hpp has their formulas.
 
     The report of tensors on a CUDA device stays there until it is read: numbers, to_dict, merge and
     repr copy it to the CPU, once, which waits for the device.
     """
+
+    _such_as = "k3_kl"
 
     def __init__(self, data: torch.Tensor) -> None:
         #: The report as bytes, uint8, about 9 kB, on the device of the batch: what ranks may gather
         #: before they merge.
         self.data = data
         self._on_cpu: Optional[torch.Tensor] = None
-        self._numbers: Optional[Dict[str, float]] = None
 
     def cpu(self) -> torch.Tensor:
         """`data` on the CPU. The first call waits for the device."""
@@ -31,26 +34,15 @@ class Mismatch:
             self._on_cpu = self.data.cpu()
         return self._on_cpu
 
-    def _all(self) -> Dict[str, float]:
-        if self._numbers is None:
-            self._numbers = self.to_dict()
-        return self._numbers
-
     def names(self) -> List[str]:
         """The names of the numbers."""
         return list(self._all())
 
-    def keys(self) -> List[str]:
-        """The same, so that dict(report) has all numbers."""
-        return self.names()
+    def _tensor(self) -> torch.Tensor:
+        return self.cpu()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._all()
-
-    def __getitem__(self, name: str) -> float:
-        if name not in self:
-            raise KeyError(f"{name}: not among the names() of gdpo.Mismatch, such as k3_kl")
-        return self._all()[name]
+    def _values_of(self, tensor: torch.Tensor) -> Dict[str, float]:
+        return self.to_dict()
 
     def to_dict(self, keys: str = "", prefix: str = "", positions: int = 0) -> Dict[str, float]:
         """The numbers, each name after `prefix`.
@@ -74,9 +66,8 @@ class Mismatch:
             return Mismatch(ops.merge_mismatch(self.cpu(), other.cpu()))
 
     def __repr__(self) -> str:
-        shown = ("scored", "missing", "k3_kl", "token_ess", "ratio_min", "ratio_max",
-                 "dropped_share")
-        return f"gdpo.Mismatch({', '.join(f'{name}: {self[name]:.6g}' for name in shown)})"
+        return self._shown(("scored", "missing", "k3_kl", "token_ess", "ratio_min", "ratio_max",
+                            "dropped_share"))
 
 
 def _readable(array: torch.Tensor) -> torch.Tensor:

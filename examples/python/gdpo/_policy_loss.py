@@ -4,51 +4,54 @@ import functools
 import inspect
 import math
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
+                    Sequence, Union)
 
 import torch
 
 from ._advantages import grouping
-from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
-                       ops, our_errors, raise_ours, refuse_hidden_gradient, refuse_transforms,
-                       unwrapped)
-from ._settings import configured, keywords, line, loss_settings, said, takes_settings, word
+from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
+                       did_you_mean, names, ops, our_errors, raise_ours, refuse_hidden_gradient,
+                       refuse_transforms, unwrapped)
+from ._numbers import NumbersByName, shown, wrapped
+from ._settings import (configured, described, keywords, line, loss_settings, said, takes_settings,
+                        word)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._keywords import LossSettings
 
-class Metrics:
-    """What a loss call measured; every number is read when it is asked for.
 
-    `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, policy_loss,
-    kl_loss, entropy_loss, the counts (normalizer.tokens, ...), and for each metric of the library's
-    LossMetrics its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum /
-    count. What only the library's metrics::All keeps, such as ranges over tokens, is not measured:
-    its count is 0.
+class Metrics(NumbersByName):
+    """What a loss call measured, a mapping; the numbers are read when the first is asked for.
+
+    `metrics["clip_fraction.sum"]` is one number, `dict(metrics)` has all, and `names()` lists them:
+    loss, policy_loss, kl_loss, entropy_loss, the counts (normalizer.tokens, ...), and for each
+    metric of the library's LossMetrics its sum, count, min, max, row_sum, rows, row_min and
+    row_max. `mean(name)` is sum / count. What only the library's metrics::All keeps, such as ranges
+    over tokens, is not measured: its count is 0.
+
+    result: the numbers as a tensor, or a mapping that has all of them.
     """
 
-    def __init__(self, result: torch.Tensor) -> None:
+    _such_as = "clip_fraction.sum"
+
+    def __init__(self, result: Union[torch.Tensor, Mapping[str, float]]) -> None:
+        # Trainers rebuild a mapping in what a module returns from its items.
+        if not isinstance(result, torch.Tensor):
+            result = torch.tensor([float(result[name]) for name in self.names()],
+                                  dtype=torch.float64)
         #: The numbers, float64, in the order of names().
         self.result = result
 
     @staticmethod
-    def names() -> list:
+    def names() -> List[str]:
         """The names of the numbers, in their order."""
         return list(names("result"))
 
-    def keys(self) -> list:
-        """The same, so that dict(metrics) has all numbers."""
-        return self.names()
-
-    def __contains__(self, name: str) -> bool:
-        return name in names("result")
-
-    def __getitem__(self, name: str) -> float:
-        if name not in self:
-            raise KeyError(f"{name}: not among gdpo.Metrics.names(), such as clip_fraction.sum")
-        return float(self.result[names("result").index(name)])
+    def _tensor(self) -> torch.Tensor:
+        return self.result
 
     def mean(self, name: str) -> float:
         """The mean of a metric over the valid tokens; 0 where none was counted."""
@@ -75,8 +78,8 @@ class Metrics:
                                              other.result.detach().cpu()))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}: {value:.6g}" for key, value in self.to_dict().items())
-        return f"gdpo.Metrics({shown})"
+        numbers = {"loss": self["loss"], **self.to_dict()}
+        return shown("gdpo.Metrics", (f"{key}: {value:.6g}" for key, value in numbers.items()))
 
 
 class LossAndMetrics(NamedTuple):
@@ -110,7 +113,7 @@ def check_gradient(function: str, wanted: torch.Tensor, name: str,
 
 def in_words_of(function: str) -> Callable[[str], str]:
     """Puts the name of a call in place of that of its operator, with which a message begins."""
-    return lambda message: re.sub(r"^gdpo::\w+", function, message)
+    return lambda message: re.sub(r"^gdpo::(runtime::)?\w+", function, message)
 
 
 def with_group_offsets(message: str) -> str:
@@ -347,6 +350,9 @@ class PolicyLoss(torch.nn.Module):
             raise
         return LossAndMetrics(loss, Metrics(result))
 
+    if TYPE_CHECKING:  # else Module.__call__, which type checkers know nothing of
+        __call__ = forward
+
     def from_logits(self, logits: torch.Tensor, targets: torch.Tensor, *, counts: torch.Tensor,
                     temperature: float = 1.0, in_place: bool = False,
                     **arrays: Optional[torch.Tensor]) -> LossFromLogits:
@@ -380,7 +386,8 @@ class PolicyLoss(torch.nn.Module):
         unknown = [name for name in arrays if name not in _ARRAYS_BESIDE_LOGITS]
         if unknown:
             raise TypeError(f"{function}: {unknown[0]}: given, and not an array of from_logits; "
-                            f"needed: one of {', '.join(_ARRAYS_BESIDE_LOGITS)}")
+                            f"needed: one of {', '.join(_ARRAYS_BESIDE_LOGITS)}"
+                            + did_you_mean(unknown[0], _ARRAYS_BESIDE_LOGITS))
         given = {"logits": logits, "targets": targets, **arrays}
         for name, tensor in (("logits", logits), ("targets", targets), ("counts", counts)):
             check_type(function, name, tensor)
@@ -423,7 +430,7 @@ class PolicyLoss(torch.nn.Module):
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 
     def extra_repr(self) -> str:
-        return repr(self.line)
+        return wrapped(described("loss", self.line))
 
 
 def loss_of_arrays(loss: PolicyLoss, counts: torch.Tensor, arrays: list) -> tuple:

@@ -4,7 +4,8 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple,
 
 import torch
 
-from ._library import ARRAYS, check_tensors, names, ops, our_errors
+from ._library import ARRAYS, check_tensors, did_you_mean, names, ops, our_errors
+from ._numbers import shown
 from ._policy_loss import batch_arrays
 from ._settings import settings_of
 
@@ -26,6 +27,13 @@ class Prepared(NamedTuple):
         """Mask and weights, to be given to PolicyLoss: `policy_loss(logp, **prepared.arrays())`."""
         arrays = {name: getattr(self, name) for name in ("mask", *REACHED_BY)}
         return {name: array for name, array in arrays.items() if array is not None}
+
+    def __repr__(self) -> str:
+        words = [f"mask: {int(self.mask.count_nonzero())} of {self.mask.numel()} tokens"]
+        words += [f"{name}: {float(array.min()):.6g} to {float(array.max()):.6g}"
+                  for name, array in self.arrays().items() if name != "mask" and array.numel()]
+        words.append(f"entropy_threshold: {float(self.entropy_threshold):.6g}")
+        return shown("gdpo.Prepared", words)
 
 
 #: The arrays of weights, with the words of Reach that write each.
@@ -104,7 +112,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     for name in passes:
         if name.split(" ")[0] not in prepasses():
             known = ", ".join(prepasses()).replace("top_entropy", "top_entropy QUANTILE")
-            raise ValueError(f"gdpo::prepare: passes: given {name!r}; needed: one of {known}")
+            raise ValueError(f"gdpo::prepare: passes: given {name!r}; needed: one of {known}"
+                             + did_you_mean(name.split(" ")[0], prepasses()))
     arrays = batch_arrays("gdpo::prepare", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,

@@ -6,7 +6,8 @@ import torch
 
 from ._advantages import _like, _tensor, _with_nan, grouping
 from ._library import check_tensors, names, ops, our_errors
-from ._settings import line
+from ._numbers import shown
+from ._settings import described, line
 
 _EMPTY = (0.0, 0.0, 0.0, 0.0, 0.0, float("inf"), -float("inf"))  # the moments of no numbers
 
@@ -40,6 +41,8 @@ def shape_rewards(rewards: Any, rules: Union[str, Sequence[str]], *, group_size:
     """
     function = "gdpo::shape_rewards"
     values = _tensor("rewards", _with_nan(rewards), function=function)
+    if values is None:
+        raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
     columns = {name: _tensor(name, array, values.device, function) for name, array in (
         ("lengths", lengths), ("valid", valid), ("input_lengths", input_lengths),
         ("turns", turns))}
@@ -181,7 +184,8 @@ class RunningMoments(_Normalizes):
         self._go_on(ops.running_moments, moments[None], _row(_EMPTY))
 
     def __repr__(self) -> str:
-        return f"gdpo.RunningMoments({self._line}): mean {self.mean:g}, {self.count} numbers"
+        return shown("gdpo.RunningMoments", described("running", self._line)[1:],
+                     f"): {self.count} numbers, mean {self.mean:g}, divisor {self.divisor:g}")
 
 
 class EmaBaseline:
@@ -247,7 +251,8 @@ class EmaBaseline:
             raise
 
     def __repr__(self) -> str:
-        return f"gdpo.EmaBaseline({self._line}): {len(self._state)} roles"
+        return shown("gdpo.EmaBaseline", described("running", self._line),
+                     f"): {len(self._state)} roles")
 
 
 class ReturnScale(_Normalizes):
@@ -310,4 +315,5 @@ class ReturnScale(_Normalizes):
         self._returns = returns
 
     def __repr__(self) -> str:
-        return f"gdpo.ReturnScale({self._line}): divisor {self.divisor:g}"
+        return shown("gdpo.ReturnScale", described("running", self._line)[1:],
+                     f"): {self.count} numbers, divisor {self.divisor:g}")

@@ -5,9 +5,10 @@ import inspect
 import keyword
 import numbers
 import textwrap
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple, TypeVar
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple,
+                    TypeVar)
 
-from ._library import (contrastive_losses, estimators, losses, ops, our_errors,
+from ._library import (contrastive_losses, did_you_mean, estimators, losses, ops, our_errors,
                        outcome_estimators, step_estimators, token_baselines, token_estimators)
 
 _T = TypeVar("_T", bound=Callable[..., Any])
@@ -118,10 +119,12 @@ def word(value: object) -> str:
     return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
 
 
-def line(function: str, words: Tuple[Any, ...], settings: Dict[str, Any]) -> str:
+def line(function: str, words: Tuple[Any, ...], settings: Mapping[str, object]) -> str:
     """The line of these words and settings for the library; None is no setting.
 
     words: the first of them may be a line with settings itself, which stand before the others.
+    Errors: ValueError for a name that is near to an argument of the call. What is no setting the
+    library refuses.
     """
     if not all(isinstance(given, str) for given in words):
         raise ValueError(f"{function}: name: given {words[0]!r}; needed: a name, and perhaps "
@@ -129,8 +132,28 @@ def line(function: str, words: Tuple[Any, ...], settings: Dict[str, Any]) -> str
     head, tail = words[0].split(), []
     while head and "=" in head[-1]:
         tail.insert(0, head.pop())
+    if settings and function in _TAKERS:
+        what, arguments = _TAKERS[function]
+        for name in settings.keys() - _all_words(what):
+            meant = did_you_mean(name, arguments)
+            if meant:
+                raise ValueError(f"{function}: {name}: given, and no argument or setting of this "
+                                 f"call{meant}")
+            settings = {**settings, name: str(settings[name])}  # for the library to refuse
     given = [f"{name}={word(value)}" for name, value in settings.items() if value is not None]
     return " ".join([*head, *words[1:], *tail, *given])
+
+
+# Of the calls that take settings: whose they are, and the names of the other arguments.
+_TAKERS: Dict[str, Tuple[str, List[str]]] = {}
+
+
+@functools.lru_cache(maxsize=None)
+def _all_words(what: str) -> FrozenSet[str]:
+    """All that a setting of any name may be called: its name or an end of it, with dots or "_"."""
+    ends = {setting.name.split(".", at)[at] for name in _NAMES[what]()
+            for setting in settings_of(what, name) for at in range(setting.name.count(".") + 1)}
+    return frozenset(ends | {end.replace(".", "_") for end in ends})
 
 
 @functools.lru_cache(maxsize=1024)
@@ -149,12 +172,36 @@ def said(what: str, text: str) -> Dict[str, str]:
     return dict(word.split("=", 1) for word in configured(what, text, False).split() if "=" in word)
 
 
+def described(what: str, text: str, given: Optional[Mapping[str, str]] = None) -> List[str]:
+    """The name in a line, and all of its settings with their values, as arguments of its call.
+
+    given: values that replace those of the line, by the names in the library.
+    """
+    listed = settings_of(what, text)
+    kinds = {s.name: s.kind for s in listed}
+    values = {s.name: (given or {}).get(s.name, s.value) for s in listed if s.value}
+    words = [repr(text.split(" ")[0])] if text else []
+    for name, value in values.items():
+        owner, _, end = name.rpartition(".")
+        if kinds[name] == "true or false":
+            value = value.title()
+        elif kinds[name] not in ("number", "integer"):
+            value = repr(value)
+        if kinds.get(owner) != _PAIR:
+            words.append(f"{name.replace('.', '_')}={value}")
+        elif end == "lo":
+            words.append(f"{owner.replace('.', '_')}=({value}, {values[owner + '.hi']})")
+    return words
+
+
 def _annotation(setting: Setting) -> str:
     return _TYPES.get(setting.kind, "str")
 
 
 def takes_settings(what: str) -> Callable[[_T], _T]:
     """Gives a function, or a class, with `**settings` the keywords of all losses or estimators.
+
+    The function calls `line` by its name in messages, "gdpo::NAME", the class "gdpo.NAME".
 
     They are in its signature, and in its text in place of {settings}: both are for help() and
     editors, because the library itself looks for a setting when it is given.
@@ -163,6 +210,8 @@ def takes_settings(what: str) -> Callable[[_T], _T]:
         function: Any = taker.__init__ if isinstance(taker, type) else taker  # type: ignore[misc]
         signature = inspect.signature(function)
         *before, rest = signature.parameters.values()
+        title = f"gdpo.{taker.__name__}" if isinstance(taker, type) else f"gdpo::{taker.__name__}"
+        _TAKERS[title] = what, [p.name for p in before if p.name != "self"]
         own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None,
                                  annotation=f"Optional[{_annotation(s)}]")
                for name, s in keywords(what).items()]

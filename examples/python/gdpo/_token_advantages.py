@@ -5,7 +5,8 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Se
 
 import torch
 
-from ._advantages import Report, _like, _tensor, _with_nan, batch_of, flat, grouping, weights_of
+from ._advantages import (Report, _like, _tensor, _with_nan, batch_of, flat, grouping, of_rows,
+                          weights_of)
 from ._library import check_tensors, ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of, on_cpu
 from ._ranks import Ranks, check_keys, errors_of_ranks, same_everywhere
@@ -179,7 +180,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     arrays and shapes that do not fit.
     """
     function = "gdpo::outcome_advantages"
-    translate = _in_python(function, batch_rewards="token_rewards")
+    in_python = _in_python(function, batch_rewards="token_rewards")
     own: Optional[BaseException] = None
     text, arrays, device = "", cast(_Arrays, {}), torch.device("cpu")
     rows, groups, columns = torch.empty(0), cast(Any, (0, None, None)), cast(Any, [])
@@ -190,7 +191,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
             function, rewards, (group_size, group_ids if ranks is None else
                                 same_everywhere(group_ids), group_offsets),
             tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
-            penalty=penalty, keys=keys)
+            penalty=penalty, keys=keys, by_reward=bool(weights is not None or gates))
         given_weights, given_gates = weights_of(function, weights), flat(gates)
         arrays, device = _of_tokens(
             function, {"token_rewards": token_rewards, "values": values, "logp": logp,
@@ -203,7 +204,8 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
         own = error
     *columns, row_keys = columns or [None] * 6
     called = (rows.cpu(), text, *on_cpu(groups), given_weights, given_gates, *on_cpu(columns))
-    with torch.no_grad(), errors_of_ranks(own, translate):
+    with_shape = of_rows(rows)
+    with torch.no_grad(), errors_of_ranks(own, lambda m: with_shape(in_python(m))):
         if ranks is None:
             *both, numbers = ops.outcome_advantages(*called, **arrays, report=report)
         else:
@@ -239,8 +241,8 @@ def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator
 
     rewards: (steps) or (steps, rewards); a NaN, or None in a list, adds nothing. The rows of an
       episode are its steps in their order.
-    episode_ids, state_ids: (steps) integers; an episode is of one task. States are compared within
-      a task, or with pool_states=True over all of them.
+    episode_ids, state_ids: (steps) integers or strings; an episode is of one task. States are
+      compared within a task, or with pool_states=True over all of them.
     group_size, group_ids or group_offsets: the tasks, and the other arrays: as in `advantages`.
     estimator: one of `gdpo.step_estimators()`: "gigpo", "gigpo_no_std", which does not divide by
       the std, or "trinity::gigpo". What you give replaces one of its settings; those of the two
@@ -260,10 +262,11 @@ def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator
     values, groups, columns = batch_of(
         function, rewards, (group_size, group_ids, group_offsets), episode_ids=episode_ids,
         state_ids=state_ids, tokens=tokens, valid=valid, baseline=baseline,
-        row_weights=row_weights, penalty=penalty)
+        row_weights=row_weights, penalty=penalty, by_reward=bool(weights is not None or gates))
     episodes, states, *columns = on_cpu(columns)
-    translate = _in_python(function, episodes="episode_ids", states="state_ids")
-    with torch.no_grad(), our_errors(translate):
+    in_python = _in_python(function, episodes="episode_ids", states="state_ids")
+    with_shape = of_rows(values)
+    with torch.no_grad(), our_errors(lambda message: with_shape(in_python(message))):
         result = ops.step_advantages(values.cpu(), text, episodes, states, *on_cpu(groups),
                                      weights_of(function, weights), flat(gates), *columns)
     return _like(rewards, result.to(values.device))

@@ -1,4 +1,5 @@
 """The library file: what it needs from the system, and the instruction sets it chooses from."""
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import gdpo
+from gdpo._library import near
 
 FOLDER = pathlib.Path(gdpo.__file__).parent
 #: The operators, and their kernels for CUDA where nvcc built them.
@@ -79,6 +81,27 @@ def test_no_path_of_the_build_machine(library):
     """A path in the file would be searched on the machines of all users."""
     assert not [words for words in lines_of(library, "readelf", "-d")
                 if "(RPATH)" in words or "(RUNPATH)" in words]
+
+
+def test_version():
+    """That of the header that was compiled, which is also that of the wheel (pyproject.toml)."""
+    header = pathlib.Path(__file__).parents[3] / "include" / "gdpo" / "core" / "version.hpp"
+    numbers = re.findall(r"#define GDPO_VERSION_\w+ (\d+)", header.read_text(encoding="utf-8"))
+    assert gdpo.__version__ == ".".join(numbers) and len(numbers) == 3
+    for installed in importlib.metadata.distributions(name="gdpo"):  # none in a source tree
+        assert installed.version == gdpo.__version__
+
+
+def test_names_that_are_near():
+    """Slips of one letter find the name; what is like none of them finds none."""
+    for names in (gdpo.losses(), gdpo.estimators(), gdpo.prepasses()):
+        for name in names:
+            assert name in near(name + "x", names) and name in near(name.upper(), names)
+            swapped = name[:-2] + name[-1] + name[-2]
+            assert name in near(swapped, names) or swapped in names
+        assert near("nothing of the kind", names) == near("", names) == []
+    assert near("b.lwo", ["a.low", "a.high"]) == ["a.low"]
+    assert near("dapo", []) == []
 
 
 def test_public_names():

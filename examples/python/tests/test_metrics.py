@@ -3,7 +3,11 @@
 Tolerances: float64 batches 1e-12; float32 ones 1e-6 of the mean of the absolute terms, as the
 header loss/policy_loss.hpp documents.
 """
+import collections.abc
+import copy
 import math
+import pickle
+import struct
 
 import pytest
 import torch
@@ -185,3 +189,55 @@ def test_the_set_of_metrics():
     for name in ("clip_fraction_any", "dual_clip_fraction", "log_ratio_bounded", "kl_bounded"):
         assert metrics[name + ".count"] == 0
     assert metrics["ratio.min"] == math.inf and metrics["ratio.max"] == -math.inf
+
+
+@pytest.mark.parametrize("name", ["Metrics", "Report", "Mismatch"])
+def test_mappings(name):
+    """What is measured is a mapping: of the same numbers one by one, at once, copied, pickled."""
+    logp = torch.linspace(-2, -1, 6, dtype=torch.float64).reshape(2, 3)
+    mapping = {
+        "Metrics": lambda: gdpo.PolicyLoss("dapo")(
+            logp, old_logp=logp - 0.1, advantages=torch.tensor([1.0, -1.0]),
+            counts=gdpo.count(logp=logp)).metrics,
+        "Report": lambda: gdpo.advantages([[1.0, 2], [0, 1], [1, 1], [0, 0]], group_ids=[0, 0, 1, 1],
+                                          report=True).report,
+        "Mismatch": lambda: gdpo.mismatch(rollout_logp=logp, old_logp=logp - 0.1)}[name]()
+    assert isinstance(mapping, collections.abc.Mapping) and type(mapping).__name__ == name
+    numbers = dict(mapping)
+    assert list(numbers) == list(mapping) == list(mapping.keys()) == mapping.names()
+    assert len(mapping) == len(numbers) > 10
+    assert all(type(number) is float for number in mapping.values())
+    for key, number in mapping.items():
+        assert key in mapping and mapping.get(key) is mapping[key] is number is numbers[key]
+    assert "lost" not in mapping and None not in mapping and mapping.get("lost", 3) == 3
+    with pytest.raises(KeyError, match=f"lost: not among the names.* of gdpo.{name}, such as "):
+        mapping["lost"]
+    # As dicts are, except that NaN is equal to nothing: the numbers are others after a copy.
+    bits = {key: struct.pack("d", number) for key, number in mapping.items()}
+    for other in (copy.copy(mapping), copy.deepcopy(mapping), pickle.loads(pickle.dumps(mapping))):
+        assert type(other) is type(mapping)
+        assert {key: struct.pack("d", number) for key, number in other.items()} == bits
+    assert mapping == numbers and mapping != {} and mapping
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(mapping)
+
+
+def test_numbers_are_read_once(monkeypatch):
+    """All of them by one copy, however many are asked for, and anew of another tensor."""
+    metrics = gdpo.Metrics(measured()[1].result)
+    calls, tolist = [], torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: calls.append(1) or tolist(self))
+    monkeypatch.setattr(torch.Tensor, "item", lambda self: pytest.fail("one number was read"))
+    first = dict(metrics)
+    assert metrics["loss"] == first["loss"] and metrics.mean("kl") and len(calls) == 1
+    metrics.result = 2 * metrics.result
+    assert metrics["loss"] == 2 * first["loss"] and len(calls) == 2
+
+
+def test_metrics_from_a_mapping():
+    """Trainers that rebuild what a module returns call type(mapping)(items)."""
+    _, metrics = measured()
+    again = gdpo.Metrics({name: torch.tensor(number) for name, number in metrics.items()})
+    assert again.result.dtype == torch.float64 and gdpo.Metrics(dict(metrics)) == metrics
+    with pytest.raises(KeyError, match="loss"):
+        gdpo.Metrics({})

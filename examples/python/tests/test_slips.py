@@ -1,6 +1,9 @@
 """Slips that users make: each is an error that says what is needed, or does what was meant."""
 import copy
+import math
 import pickle
+import uuid
+import warnings
 
 import numpy as np
 import pytest
@@ -84,15 +87,6 @@ def test_one_constraint_needs_no_lists():
     assert pid.last == other.last
 
 
-def test_metrics_are_a_mapping():
-    metrics = LOSS(LOGP, **ARGUMENTS).metrics
-    numbers = dict(metrics)
-    assert "loss" in metrics and "lost" not in metrics
-    assert list(numbers) == metrics.names() and numbers["loss"] == metrics["loss"]
-    with pytest.raises(KeyError, match="lost: not among"):
-        metrics["lost"]
-
-
 def test_none_in_a_list_is_a_missing_reward():
     """As in TRL, whose reward functions return None where they do not apply."""
     nan = float("nan")
@@ -106,12 +100,116 @@ def test_none_in_a_list_is_a_missing_reward():
                        gdpo.advantages([1, nan, 0], group_size=3))
 
 
+@pytest.mark.parametrize("slip, meant", [
+    (lambda: gdpo.PolicyLoss("dpao"), "dapo"),
+    (lambda: gdpo.PolicyLoss("DAPO"), "dapo"),
+    (lambda: gdpo.PolicyLoss("verl:vanilla"), "verl::vanilla"),
+    (lambda: gdpo.PolicyLoss("dapo", "tokn"), "token"),
+    (lambda: gdpo.PolicyLoss("dapo", levl="token"), "level"),
+    (lambda: gdpo.PolicyLoss("dapo", lwo=0.1), "surrogate.low"),
+    (lambda: gdpo.PolicyLoss("dapo hgih=0.3"), "surrogate.high"),
+    (lambda: gdpo.PolicyLoss("dapo", lwo=None), "surrogate.low"),
+    (lambda: gdpo.PolicyLoss("dapo", aggregate="token_mean"), "token-mean"),
+    (lambda: gdpo.PolicyLoss("dapo", kl="low_var", beta=0.1), "low_var_kl"),
+    (lambda: gdpo.ContrastiveLoss("rael"), "real"),
+    (lambda: gdpo.ContrastiveLoss(tua=0.5), "tau"),
+    (lambda: LOSS.from_logits(LOGP, LOGP, counts=LOGP, old_lgp=LOGP), "old_logp"),
+    (lambda: gdpo.loss_settings("dpao"), "dapo"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, estimator="rlo"), "rloo"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, estimator="trl:gdpo"), "trl::gdpo"),
+    (lambda: gdpo.advantages([1, 0], groupsize=2), "group_size"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, groups_ids=None), "group_ids"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, scale_ep=1e-4), "scale.eps"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, renorm="btach"), "batch"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, rollout_ids=[0, 1], take="lst"), "last"),
+    (lambda: gdpo.explain([1, 0], group_size=2, group=0, estimator="gpdo"), "gdpo"),
+    (lambda: gdpo.token_advantages(estimator="verl::gea", mask=LOGP, row_rewards=[1, 0]),
+     "verl::gae"),
+    (lambda: gdpo.token_advantages(mask=LOGP, row_rewards=[1, 0], gama=1), "returns.gamma"),
+    (lambda: gdpo.token_advantages(mask=LOGP, row_reward=[1, 0]), "row_rewards"),
+    (lambda: gdpo.outcome_advantages([1, 0], group_size=2, mask=LOGP, estimator="openrlhf::rlo"),
+     "openrlhf::rloo"),
+    (lambda: gdpo.step_advantages([1, 0], group_size=2, episode_ids=[0, 1], state_ids=[0, 0],
+                                  omga=1), "omega"),
+    (lambda: gdpo.optimal_token_baseline(-LOGP, logp=LOGP, sum_pi_squared=-LOGP, group_size=2,
+                                         tial="raw"), "tail"),
+    (lambda: gdpo.shape_rewards([1.0], "soft_overlog max_length=2"), "soft_overlong"),
+    (lambda: gdpo.prepare("trl::token_truncat", mask=LOGP), "trl::token_truncate"),
+    (lambda: gdpo.mismatch(rollout_logp=LOGP, old_logp=LOGP, keys="verll"), "verl"),
+    (lambda: gdpo.mismatch(rollout_logp=LOGP, old_logp=LOGP, token_lo=0.5), "token_low"),
+    (lambda: gdpo.diagnose(LOSS(LOGP, **ARGUMENTS).metrics, near_ratoi=0.1), "near_ratio"),
+    (lambda: gdpo.PidLagrangian(1.0, kpp=1), "kp"),
+    (lambda: gdpo.AdaptiveEntropy(targt=0.2), "target"),
+    (lambda: gdpo.RunningMoments(dcay=0.9), "decay"),
+    (lambda: gdpo.EmaBaseline("prime_rl::rea"), "prime_rl::rae"),
+    (lambda: gdpo.ReturnScale(gama=0.9), "gamma"),
+    (lambda: gdpo.from_config("ms-swift", {}), "ms_swift"),
+])
+def test_did_you_mean(slip, meant):
+    """A name that is near to a known one, with None for its value too."""
+    with pytest.raises((ValueError, TypeError), match=f'did you mean "{meant}"'):
+        slip()
+
+
+@pytest.mark.parametrize("mapping, slip, meant", [
+    (lambda: LOSS(LOGP, **ARGUMENTS).metrics, "clip_fraction.sums", "clip_fraction.sum"),
+    (lambda: LOSS(LOGP, **ARGUMENTS).metrics, "los", "loss"),
+    (lambda: gdpo.advantages([1, 0], group_size=2, report=True).report, "row", "rows"),
+    (lambda: gdpo.mismatch(rollout_logp=LOGP, old_logp=LOGP), "k3_lk", "k3_kl")])
+def test_did_you_mean_a_number(mapping, slip, meant):
+    with pytest.raises(KeyError, match=f"{slip}: not among the names.., such as {meant}"
+                       .replace("names..", "names.* of gdpo.[A-Z]\\w+")):
+        mapping()[slip]
+
+
+FOUR = [1.0, 0.0, 0.5, 0.25]
+UUIDS = [uuid.UUID(int=k) for k in (7, 3)]
+
+
+@pytest.mark.parametrize("ids", [
+    ["a", "b", "a", "b"], ("b", "a", "b", "a"), [b"x", b"y", b"x", b"y"], UUIDS * 2,
+    [str(each) for each in UUIDS] * 2, np.array(["a", "b"] * 2), np.array([b"a", b"b"] * 2),
+    np.array(UUIDS * 2, dtype=object), np.array(["a", "b"] * 2, dtype=object),
+    np.array([4, 3] * 2, dtype=object), np.array([1, 0] * 2)], ids=repr)
+def test_ids_of_rows(ids):
+    """Equal strings are one group, whatever holds them, as equal numbers are."""
+    mask = torch.ones(4, 3)
+    calls = (lambda ids: gdpo.advantages(FOUR, group_ids=ids),
+             lambda ids: gdpo.advantages(FOUR, group_size=4, rollout_ids=ids),
+             lambda ids: gdpo.outcome_advantages(FOUR, group_ids=ids, mask=mask).advantages,
+             lambda ids: gdpo.shape_rewards(FOUR, "relative_length", group_ids=ids, lengths=FOUR),
+             lambda ids: gdpo.count(mask=mask, group_ids=ids),
+             lambda ids: gdpo.count_group_tokens(mask=mask, group_ids=ids),
+             lambda ids: gdpo.optimal_token_baseline(mask, logp=-mask, sum_pi_squared=mask / 2,
+                                                     group_ids=ids),
+             lambda ids: gdpo.ContrastiveLoss("real beta=0")(
+                 -mask, advantages=torch.tensor(FOUR) - 0.4, group_ids=ids,
+                 counts=gdpo.count(mask=mask, group_ids=ids)).loss,
+             lambda ids: gdpo.step_advantages(FOUR, episode_ids=ids, state_ids=[0] * 4,
+                                              group_size=4),
+             lambda ids: gdpo.step_advantages(FOUR, episode_ids=range(4), state_ids=ids,
+                                              group_size=4))
+    for call in calls:
+        assert torch.equal(call(ids), call([0, 1, 0, 1]))
+
+
 @pytest.mark.parametrize("given, message", [
     ({"rewards": [["a"]]}, "rewards: .*needed: an array of numbers"),
     ({"rewards": np.array(["a"])}, "rewards: .*needed: an array of numbers"),
     ({"rewards": None}, "rewards: given None; needed: an array of numbers"),
     ({"rewards": [[1., 2], [3]]}, "rewards: .*needed: an array of numbers"),
-    ({"group_ids": ["a"] * 4, "group_size": 0}, "group_ids: .*needed: an array of numbers"),
+    ({"group_ids": ["a", "b", None, "a"], "group_size": 0},
+     "group_ids: given None in row 2, among strings; needed: integers or strings"),
+    ({"group_ids": [1, "b", 1, "b"], "group_size": 0}, "group_ids: given 1 in row 0, among str"),
+    ({"group_ids": [0, None, 0, 1], "group_size": 0}, "group_ids: .*needed: an array of numbers"),
+    ({"group_ids": ["a"] * 8, "group_size": 0},
+     r"groups: given 8 ids; .*; rewards of shape \(4, 2\) are 4 rows with 2 rewards each, and "
+     r"rewards.reshape\(-1\) are 8 rows with one"),
+    ({"rewards": torch.rand(3, 8), "group_size": 8},
+     r".*a multiple of 8 rows.*; rewards of shape \(3, 8\) are 3 rows with 8 rewards each"),
+    ({"rewards": torch.rand(2, 4, 3)}, r"rewards: given \(2, 4, 3\).*rewards.flatten\(0, 1\)"),
+    ({"rewards": torch.rand(2, 4), "group_size": 2, "tokens": [1] * 8},
+     r".*tokens: given 8 entries.*rewards.reshape\(-1\) are 8 rows with one"),
     ({"valid": [1, None, 1, 1]}, "valid: .*needed: an array of numbers"),
     ({"baseline": [None] * 4}, "baseline: .*needed: an array of numbers"),
     ({"group_size": "4"}, "group_size: given '4'; needed: an integer"),
@@ -124,3 +222,34 @@ def test_messages_name_the_argument(given, message):
     arguments = {"rewards": torch.rand(4, 2), "group_size": 4, **given}
     with pytest.raises(ValueError, match=f"^gdpo::advantages: {message}"):
         gdpo.advantages(arguments.pop("rewards"), **arguments)
+
+
+def test_prompts_and_completions_are_not_taken_for_rewards_in_silence():
+    """(prompts, completions) of one reward may look like (rows, rewards); weights say which."""
+    rewards = torch.rand(8, 4, dtype=torch.float64)
+    with pytest.warns(UserWarning, match=r"\(8, 4\) is read as 8 rows with 4 rewards each; if it "
+                                         r"is 8 prompts .* give rewards.reshape\(-1\)"):
+        read = gdpo.advantages(rewards, group_size=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(gdpo.advantages(rewards, group_size=4, weights=[1] * 4), read)
+        gdpo.advantages(rewards, group_size=2)
+        gdpo.advantages(rewards.reshape(-1), group_size=4)
+        gdpo.advantages(rewards[:, :1], group_size=1)
+
+
+def test_rewards_of_objects_and_of_what_wraps_an_array():
+    """NumPy's arrays of objects, with None in them, and what has to_numpy, such as pandas.Series."""
+    class Series:
+        def to_numpy(self):
+            return np.array([1.0, None, 0.5, 0.25], dtype=object)
+
+    want = gdpo.advantages([1.0, None, 0.5, 0.25], group_size=4)
+    assert torch.equal(gdpo.advantages(Series(), group_size=4), want)
+    assert gdpo.advantages(Series().to_numpy(), group_size=4).tolist() == want.tolist()
+    assert gdpo.advantages([True, False], group_size=2).tolist() == gdpo.advantages(
+        [1, 0], group_size=2).tolist()
+    nested = [[1.0, None], (0.5, 1), [None, 2], [1, None]]
+    assert torch.equal(gdpo.advantages(nested, group_size=4), gdpo.advantages(
+        torch.tensor([[math.nan if x is None else x for x in row] for row in nested],
+                     dtype=torch.float64), group_size=4))

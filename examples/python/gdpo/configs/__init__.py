@@ -4,6 +4,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from .._library import did_you_mean
 from ._configured import Configured, Draft, Entropy, Kl
 from ._options import Options, flat
 
@@ -31,7 +32,7 @@ def from_config(trainer: str, config: Any, *, strict: bool = False) -> Configure
     """
     if trainer not in TRAINERS:
         raise ValueError(f"gdpo.from_config: trainer: given {trainer!r}; needed: one of "
-                         f"{', '.join(TRAINERS)}")
+                         f"{', '.join(TRAINERS)}{did_you_mean(str(trainer), TRAINERS)}")
     module = importlib.import_module(f".{trainer}", __name__)
     given = flat(config)
     if hasattr(module, "renamed"):

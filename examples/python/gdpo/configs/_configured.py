@@ -1,10 +1,12 @@
 """What a trainer's configuration means in calls of this library."""
 import dataclasses
-import difflib
+import pprint
+import textwrap
 import types
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from .._contrastive import ContrastiveLoss
+from .._library import near
 from .._policy_loss import PolicyLoss, value_of
 from .._settings import line, word
 from ._options import Options
@@ -36,7 +38,7 @@ class Entropy:
     adaptive: Optional[Mapping[str, float]] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Configured:
     """A trainer's configuration as calls of this library, from `from_config`.
 
@@ -88,6 +90,19 @@ class Configured:
         from ._explain import explanation
         return explanation(self)
 
+    def __repr__(self) -> str:
+        """What differs from the default, each on a line."""
+        words = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not value and value != 0:
+                continue
+            if value != field.default:
+                plain = dict(value) if isinstance(value, Mapping) else value
+                text = pprint.pformat(plain, width=80, sort_dicts=False)
+                words.append(f"{field.name}={text}")
+        return "gdpo.Configured(\n" + textwrap.indent(",\n".join(words), "  ") + "\n)"
+
 
 class Draft:
     """A `Configured` in the making; the modules of the trainers fill it."""
@@ -119,9 +134,9 @@ class Draft:
 
         others: options that it has, and that do not concern the loss.
         """
-        near = self.options.near(name) or difflib.get_close_matches(name, list(others), 1, 0.8)
+        meant = self.options.near(name) or near(name, others)
         self.unsupported[name] = ("no option of this release" + (
-            f"; did you mean {' or '.join(near)}?" if near else ""))
+            f"; did you mean {' or '.join(meant)}?" if meant else ""))
 
     def make_loss(self, option: str, name: str, level: Optional[str], settings: Mapping[str, Any]
                   ) -> Optional[PolicyLoss]:

@@ -1,11 +1,12 @@
 """The options of a configuration by dotted names, however it was given."""
 import argparse
 import dataclasses
-import difflib
 import json
 import re
 import types
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional
+
+from .._library import near
 
 _REFERENCE = re.compile(r"^\$\{(?:oc\.select:)?\s*([\w.]+)\s*(?:,\s*(.*?)\s*)?\}$")
 _NAMES = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -160,19 +161,7 @@ class Options:
 
     def near(self, name: str) -> List[str]:
         """The options that are read whose names, or the ends of them, are like this one."""
-        def end(option: str) -> str:
-            return option.rpartition(".")[2]
-
-        same = [option for option in self._defaults if end(option) == end(name)]
-        if same:
-            return same[:3]
-        flat_names = {option.replace(".", "_"): option for option in self._defaults}
-        close = difflib.get_close_matches(name.replace(".", "_"), flat_names, 1, 0.75)
-        if close:
-            return [flat_names[close[0]]]
-        ends = difflib.get_close_matches(end(name), [end(option) for option in self._defaults], 1,
-                                         0.8)
-        return [option for option in self._defaults if end(option) in ends][:3]
+        return near(name, self._defaults)
 
 
 class Section:
