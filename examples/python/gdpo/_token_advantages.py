@@ -5,7 +5,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Se
 
 import torch
 
-from ._advantages import (Report, _like, _tensor, _with_nan, batch_of, flat, grouping, of_rows,
+from ._advantages import (Report, _like, _tensor, batch_of, flat, grouping, of_rows,
                           weights_of)
 from ._library import check_tensors, ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of, on_cpu

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import gdpo
-from gdpo._settings import keywords, stub
+from gdpo._settings import _NAMES as NAMES
+from gdpo._settings import keywords, line, settings_of, stub
 
 REWARDS = torch.rand(12, 3, generator=torch.Generator().manual_seed(2))
 LISTS = {"loss": (gdpo.losses, gdpo.loss_settings),
@@ -120,6 +121,49 @@ def test_keywords_are_those_of_the_lists(what):
         assert known["low"].name == "surrogate.low" and known["high"].name == "surrogate.high"
         with pytest.raises(ValueError, match="needed: one of level.map.low, surrogate.low"):
             gdpo.PolicyLoss("gmpo", low=0.1)
+
+
+def value_of(setting):
+    """The value of a setting as Python has it."""
+    if setting.kind == "true or false":
+        return setting.value == "true"
+    return {"number": float, "integer": int}.get(setting.kind, str)(setting.value)
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_every_setting_is_a_keyword(what):
+    """Of every name, with the value that it has: nothing changes. Ends of bounds by both together,
+    as a tuple and as a list."""
+    pairs = {s.name for s in keywords(what).values() if s.kind.startswith("two numbers")}
+    for name in NAMES[what]():
+        listed = settings_of(what, name)
+        values = {s.name: s for s in listed if s.value and s.name != "level"}
+        given = {path: value_of(s) for path, s in values.items()
+                 if path.rpartition(".")[0] not in pairs}
+        for path in pairs & {s.name for s in listed}:
+            given[path] = tuple(value_of(values[f"{path}.{end}"]) for end in ("lo", "hi"))
+        meant = {s.name: keyword for keyword, s in keywords(what).items()}
+        for path, value in given.items():
+            forms = [value, list(value)] if isinstance(value, tuple) else [value]
+            called = {path, path.replace(".", "_")}
+            if not (name.endswith(("gmpo", "geo_mean")) and meant[path] in ("low", "high")):
+                called.add(meant[path])  # GMPO's map has settings of that end, too
+            for word in called:
+                for form in forms:
+                    text = line("gdpo.test", (name,), {word: form})
+                    assert settings_of(what, text) == listed, text
+
+
+@pytest.mark.parametrize("what, make", [
+    ("pid", lambda **gains: gdpo.PidLagrangian(1.0, **gains)._steps.tolist()),
+    ("diagnose", lambda **thresholds: gdpo.diagnose(
+        report=gdpo.advantages([1.0, 1.0], group_size=2, report=True).report, **thresholds)),
+    ("running", lambda **settings: gdpo.RunningMoments(**settings)._rule)])
+def test_every_plain_setting_is_a_keyword(what, make):
+    listed = settings_of(what, "running_moments" if what == "running" else "")
+    assert len(listed) > 3
+    for setting in listed:
+        assert make(**{setting.name: value_of(setting)}) == make()
 
 
 def test_the_stub_is_what_the_library_lists():

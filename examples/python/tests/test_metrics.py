@@ -199,8 +199,8 @@ def test_mappings(name):
         "Metrics": lambda: gdpo.PolicyLoss("dapo")(
             logp, old_logp=logp - 0.1, advantages=torch.tensor([1.0, -1.0]),
             counts=gdpo.count(logp=logp)).metrics,
-        "Report": lambda: gdpo.advantages([[1.0, 2], [0, 1], [1, 1], [0, 0]], group_ids=[0, 0, 1, 1],
-                                          report=True).report,
+        "Report": lambda: gdpo.advantages([[1.0, 2], [0, 1], [1, 1], [0, 0]], report=True,
+                                          group_ids=[0, 0, 1, 1]).report,
         "Mismatch": lambda: gdpo.mismatch(rollout_logp=logp, old_logp=logp - 0.1)}[name]()
     assert isinstance(mapping, collections.abc.Mapping) and type(mapping).__name__ == name
     numbers = dict(mapping)

@@ -239,7 +239,7 @@ def test_prompts_and_completions_are_not_taken_for_rewards_in_silence():
 
 
 def test_rewards_of_objects_and_of_what_wraps_an_array():
-    """NumPy's arrays of objects, with None in them, and what has to_numpy, such as pandas.Series."""
+    """Arrays of objects, with None in them, and what has to_numpy, such as pandas.Series."""
     class Series:
         def to_numpy(self):
             return np.array([1.0, None, 0.5, 0.25], dtype=object)
