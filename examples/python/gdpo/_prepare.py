@@ -1,6 +1,6 @@
 """Pre-passes: what is decided from whole rows or the batch before the loss."""
 import functools
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -66,6 +66,23 @@ def makes(array: str, passes: Tuple[str, ...]) -> bool:
     return any(REACHED_BY[array] & _reaches_of(line) for line in passes)
 
 
+def _check_names(passes: Iterable[str]) -> None:
+    for line in passes:
+        name = line.split(" ")[0]
+        if name not in prepasses():
+            known = ", ".join(prepasses()).replace("top_entropy", "top_entropy QUANTILE")
+            raise ValueError(f"gdpo::prepare: passes: given {line!r}; needed: one of {known}"
+                             f"{did_you_mean(name, prepasses())}")
+
+
+def check_lines(passes: Iterable[str]) -> None:
+    """Raises ValueError for lines of `prepare` with unknown names or settings."""
+    passes = list(passes)
+    _check_names(passes)
+    for line in passes:
+        _reaches_of(line)
+
+
 def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,
             old_logp: Optional[torch.Tensor] = None, rollout_logp: Optional[torch.Tensor] = None,
             mask: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
@@ -109,11 +126,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     not fit.
     """
     passes = [passes] if isinstance(passes, str) else list(passes)
-    for name in passes:
-        if name.split(" ")[0] not in prepasses():
-            known = ", ".join(prepasses()).replace("top_entropy", "top_entropy QUANTILE")
-            raise ValueError(f"gdpo::prepare: passes: given {name!r}; needed: one of {known}"
-                             + did_you_mean(name.split(" ")[0], prepasses()))
+    _check_names(passes)
     arrays = batch_arrays("gdpo::prepare", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,

@@ -7,30 +7,36 @@ its processes, and so nothing else has to be installed or imported. Importing it
 - puts `advantages` in the place of verl's estimator "gdpo", with the same numbers until
   `algorithm.gdpo_estimator`, `.gdpo_gates` or `.gdpo_constraints` say something else;
 - lets `algorithm.rollout_correction.rollout_is` and `.rollout_rs` begin with "gdpo:", see
-  `rollout_correction`, and computes the loss of bypass mode with them, see BypassLoss.
+  `rollout_correction`, and computes the loss of bypass mode with them, see BypassLoss;
+- lets verl's check of the configuration refuse what is wrong with these, see `check`.
 
 Nothing else of verl is touched, and another loss_mode or adv_estimator is verl's own code. Without
 verl the import does nothing. examples/python/trainers/verl/README.md is the page for users.
 """
 import functools
 import importlib.util
+import sys
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 
 import gdpo
 
+from .._library import did_you_mean, near
 from .._policy_loss import clamped_ratio, outside, values_of
+from .._prepare import check_lines
+from .._settings import configured
 from ..configs._verl_correction import DEFAULTS as CORRECTION
+from ..configs._verl_correction import rejection_lines, weight_lines
 from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
 from ._known import knows
 from ._rollout_correction import Correction, is_ours, rollout_correction
 
-__all__ = ["BypassLoss", "Correction", "Loss", "VERSION", "advantages", "constraints", "register",
-           "rollout_correction"]
+__all__ = ["BypassLoss", "Correction", "Loss", "VERSION", "advantages", "check", "constraints",
+           "register", "rollout_correction"]
 
 #: The release that the signatures below are of.
 VERSION = "verl 0.9.1"
@@ -38,6 +44,7 @@ _LOSS_PARAMETERS = ("old_log_prob", "log_prob", "advantages", "response_mask", "
                     "config", "rollout_is_weights")
 _GDPO_PARAMETERS = ("token_level_rewards", "response_mask", "index", "epsilon",
                     "norm_adv_by_std_in_grpo", "config", "non_tensor_batch", "batch", "kwargs")
+_CHECK_PARAMETERS = ("config", "use_reference_policy", "use_critic")
 _LOG_PARAMETERS = ("self", "data", "step", "backend")
 _CORRECTION_PARAMETERS = (
     "old_log_prob", "rollout_log_prob", "response_mask", "rollout_is", "rollout_is_threshold",
@@ -72,6 +79,10 @@ class Loss:
         # Mistakes in the line are to be found now, and not in the first step.
         default = {} if self._own else {"aggregate": "token-mean"}
         self._policy_loss(default, 1)
+
+    def check(self, actor: Any) -> None:
+        """Raises ValueError where the settings do not fit to verl's configuration of the actor."""
+        self._policy_loss(self._mode.settings(actor.loss_agg_mode, actor, None), 1)
 
     @property
     def _is_of_tokens(self) -> bool:
@@ -390,10 +401,8 @@ def _rewards(token_level_rewards: torch.Tensor, config: Any, columns: Any, batch
     keys = list(_option(config, "gdpo_reward_keys") or ()) if handed_over else []
     if not keys:
         if handed_over and needs_keys:
-            raise ValueError("gdpo.integrations.verl: algorithm.gdpo_reward_keys: given none; "
-                             "needed: the keys of the rewards that compute_score returns, such as "
-                             "[format, accuracy], or an algorithm.gdpo_estimator for their sum")
-        return token_level_rewards.sum(dim=-1).unsqueeze(-1), ["token_level_rewards"], None
+            _refuse_no_keys()
+        return token_level_rewards.sum(dim=-1).unsqueeze(-1), [_SUM], None
     missing = [key for key in keys if key not in columns]
     if missing:
         raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_reward_keys: given {missing[0]}; "
@@ -405,6 +414,15 @@ def _rewards(token_level_rewards: torch.Tensor, config: Any, columns: Any, batch
             None if weights is None else list(weights))
 
 
+_SUM = "token_level_rewards"  # the name of the sum of the rewards
+
+
+def _refuse_no_keys() -> NoReturn:
+    raise ValueError("gdpo.integrations.verl: algorithm.gdpo_reward_keys: given none; needed: the "
+                     "keys of the rewards that compute_score returns, such as [format, accuracy], "
+                     "or an algorithm.gdpo_estimator for their sum")
+
+
 def _gates(config: Any, names: Sequence[str]) -> List[Tuple[int, int, float]]:
     """The gates by the numbers of their rewards."""
     gates = []
@@ -412,7 +430,8 @@ def _gates(config: Any, names: Sequence[str]) -> List[Tuple[int, int, float]]:
         for name in (reward, condition):
             if name not in names:
                 raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_gates: given {name}; "
-                                 f"needed: one of the rewards {', '.join(names)}")
+                                 f"needed: one of the rewards {', '.join(names)}"
+                                 f"{did_you_mean(name, names)}")
         gates.append((names.index(reward), names.index(condition), float(threshold)))
     return gates
 
@@ -464,6 +483,91 @@ def register() -> None:
              "gdpo_estimator, gdpo_gates and gdpo_constraints are not read"):
         core_algos.ADV_ESTIMATOR_REGISTRY["gdpo"] = advantages
     _install_correction()
+    _install_check()
+
+
+# The options of `advantages`, all of them in verl's section algorithm.
+_OPTIONS = ("gdpo_reward_keys", "gdpo_reward_weights", "gdpo_estimator", "gdpo_gates",
+            "gdpo_constraints")
+
+
+def check(config: Any) -> None:
+    """Refuses names and settings of this library in verl's whole configuration that do not fit.
+
+    verl's validate_config calls it, before any model is loaded; else the first step would tell.
+
+    Errors: ValueError, as from Loss, `advantages` and `rollout_correction`, and for options of
+    algorithm that begin with "gdpo_" and are none.
+    """
+    actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
+    mode = (actor.get("policy_loss") or {}).get("loss_mode", "vanilla")
+    if _is_ours(mode):
+        loss = _loss(mode)
+        if isinstance(loss, Loss):
+            loss.check(actor)
+    elif mode.partition(":")[0] != "gdpo" and near(mode.partition(":")[0], ["gdpo"]):
+        raise ValueError(f'gdpo.integrations.verl: loss_mode: given {mode!r}; did you mean '
+                         f'"gdpo{mode[mode.find(":"):] if ":" in mode else ""}"?')
+    _check_advantages(algorithm, v1=bool(config.trainer.get("use_v1", False)))
+    options = {**CORRECTION, **(algorithm.get("rollout_correction") or {})}
+    if is_ours(options["rollout_is"], options["rollout_rs"]):
+        if options["rollout_is"] is not None and options["rollout_is_threshold"] is not None:
+            check_lines(weight_lines(options["rollout_is"], options["rollout_is_threshold"])[0])
+        check_lines(rejection_lines(options["rollout_rs"],
+                                    options["rollout_rs_threshold"]).values())
+
+
+def _check_advantages(algorithm: Any, v1: bool) -> None:
+    """Refuses options of `advantages` that do not fit."""
+    for name in algorithm:
+        if str(name).startswith("gdpo_") and name not in _OPTIONS:
+            raise ValueError(f"gdpo.integrations.verl: algorithm.{name}: given, and no option; "
+                             f"needed: one of {', '.join(_OPTIONS)}"
+                             f"{did_you_mean(str(name), _OPTIONS)}")
+    given = [name for name in _OPTIONS[2:] if algorithm.get(name)]
+    if algorithm.get("adv_estimator") != "gdpo":
+        if given:
+            warnings.warn(f"gdpo.integrations.verl: algorithm.{given[0]} is not read, because "
+                          f"algorithm.adv_estimator is {algorithm.get('adv_estimator')!r}, not "
+                          "gdpo", stacklevel=3)
+        return
+    names = list(algorithm.get("gdpo_reward_keys") or ())
+    if names and v1:
+        raise ValueError("gdpo.integrations.verl: algorithm.gdpo_reward_keys: given with verl's "
+                         "trainer v1, which hands no rewards over; needed: trainer.use_v1=False, "
+                         "or no keys and an algorithm.gdpo_estimator for the sum of the rewards")
+    estimator = algorithm.get("gdpo_estimator")
+    if not names and estimator is None:
+        _refuse_no_keys()
+    if estimator is not None:
+        configured("estimator", estimator)
+    names = names or [_SUM]
+    _gates(algorithm, names)
+    for name in Constraints(tuple(algorithm.get("gdpo_constraints") or ())).names:
+        if name not in names:
+            raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_constraints: given {name}; "
+                             f"needed: one of the rewards {', '.join(names)}"
+                             f"{did_you_mean(name, names)}")
+
+
+def _install_check() -> None:
+    """Lets verl's check of the configuration call ours, wherever verl's modules hold it."""
+    from verl.utils import config as module
+    verls = module.validate_config
+    if getattr(verls, "is_of_gdpo", False) or not knows(
+            verls, _CHECK_PARAMETERS, plugin="verl", version=VERSION,
+            instead="what is wrong with the names of gdpo is said in the first step"):
+        return
+
+    @functools.wraps(verls)
+    def validate_config(config, *args, **kwargs):
+        check(config)
+        return verls(config, *args, **kwargs)
+
+    validate_config.is_of_gdpo = True  # type: ignore[attr-defined]
+    for name, other in list(sys.modules.items()):
+        if name.split(".")[0] == "verl" and vars(other).get("validate_config") is verls:
+            other.validate_config = validate_config  # type: ignore[attr-defined]
 
 
 def _install_correction() -> None:

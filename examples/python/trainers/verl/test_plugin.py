@@ -457,3 +457,79 @@ def test_the_lines_of_the_page_are_what_hydra_reads():
     columns = {key: value for key, value in zip(values["gdpo_reward_keys"], rewards().values())}
     estimate(columns, **{key: value for key, value in values.items() if key.startswith("gdpo_")})
     assert {"loss_mode", "adv_estimator", "gdpo_estimator", "gdpo_constraints"} < set(values)
+
+
+def whole(*overrides):
+    """verl's whole configuration with words of a command line, "+" and inner quotes left out."""
+    folder = pathlib.Path(verl.__file__).parent / "trainer" / "config"
+    config = OmegaConf.load(folder / "_generated_ppo_trainer.yaml")
+    OmegaConf.set_struct(config, False)
+    config.trainer.use_v1 = False
+    return OmegaConf.merge(config, OmegaConf.from_dotlist(list(overrides)))
+
+
+MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
+KEYS = ("algorithm.adv_estimator=gdpo", "algorithm.gdpo_reward_keys=[accuracy,format]")
+CORRECTIONS = "algorithm.rollout_correction"
+
+
+@pytest.mark.parametrize("overrides, words", [
+    ([f"{MODE}='gdpo:dpao'"], 'did you mean "dapo"'),
+    ([f"{MODE}='gdpo:dapo hgih=0.3'"], 'did you mean "surrogate.high"'),
+    ([f"{MODE}='gdpo:dapo high=-2'"], "high: given -2"),
+    ([f"{MODE}='gdpo:bypass dpao'"], 'did you mean "dapo"'),
+    ([f"{MODE}='gpdo:dapo'"], 'did you mean "gdpo:dapo"'),
+    ([f"{MODE}='gdpo:verl::dro'"], "policy_loss.dro_beta: given None"),
+    ([*KEYS, "algorithm.gdpo_estimator='trl::gpdo'"], 'did you mean "trl::gdpo"'),
+    ([*KEYS, "algorithm.gdpo_estimator='trl::gdpo scale.ep=1'"], 'did you mean "scale.eps"'),
+    ([*KEYS, "algorithm.gdpo_estimater=gdpo"], 'did you mean "gdpo_estimator"'),
+    ([*KEYS, "algorithm.gdpo_gates=[[acuracy,format,1.0]]"], 'did you mean "accuracy"'),
+    ([*KEYS, "algorithm.gdpo_constraints=['fromat>=0.9']"], 'did you mean "format"'),
+    ([*KEYS, "algorithm.gdpo_constraints=['format>=0.9 sacle=0.3']"], "constraints: format>=0.9 "),
+    ([*KEYS, "trainer.use_v1=True"], "needed: trainer.use_v1=False"),
+    (KEYS[:1], "algorithm.gdpo_reward_keys: given none"),
+    ([f"{CORRECTIONS}.rollout_is='gdpo:tokn'"], "rollout_is: given 'tokn'"),
+    ([f"{CORRECTIONS}.rollout_is='gdpo:importance clip.ih=2'"], 'did you mean "clip.hi"'),
+    ([f"{CORRECTIONS}.rollout_rs='gdpo:seq_maen_k1'", f"{CORRECTIONS}.rollout_rs_threshold=2"],
+     "rollout_rs: given 'seq_maen_k1'")])
+def test_slips_are_told_by_verls_check_of_the_configuration(overrides, words):
+    """Before any model is loaded: verl's main calls it first."""
+    from verl.utils.config import validate_config
+    with pytest.raises(ValueError) as refused:
+        validate_config(whole(*overrides), use_reference_policy=False, use_critic=False)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("overrides", [
+    [], [f"{MODE}='gdpo'"], [f"{MODE}='gdpo:bypass'"], [f"{MODE}='gdpo:dapo own'"], [*KEYS],
+    [f"{MODE}='gdpo:verl::dro'", "actor_rollout_ref.actor.policy_loss.dro_beta=0.5"],
+    [*KEYS, "algorithm.gdpo_estimator='trl::gdpo scale.eps=1e-6'",
+     "algorithm.gdpo_gates=[[accuracy,format,1.0]]",
+     "algorithm.gdpo_constraints=['format>=0.9 scale=0.3']"],
+    [KEYS[0], "algorithm.gdpo_estimator=grpo", "trainer.use_v1=True"],
+    [f"{CORRECTIONS}.rollout_is='gdpo:importance statistic=sequence_mean clip.hi=2'",
+     f"{CORRECTIONS}.rollout_rs='gdpo:gate estimator=binary_kl max=0.01'"]])
+def test_what_fits_passes_the_check(overrides):
+    """verl's check itself asks for machines and batches, which the generated file has none of."""
+    plugin.check(whole(*overrides))
+
+
+@pytest.mark.parametrize("mode", [f"gdpo:{n}" for n in gdpo.losses() if n not in OF_TEACHER])
+def test_every_loss_passes_the_check(mode):
+    plugin.check(whole(f"{MODE}='{mode}'", "actor_rollout_ref.actor.policy_loss.dro_beta=0.5"))
+
+
+def test_options_of_another_estimator_are_named():
+    with pytest.warns(UserWarning, match="gdpo_estimator is not read, because .* is 'gae'"):
+        plugin.check(whole("algorithm.gdpo_estimator=gdpo"))
+
+
+def test_a_check_with_other_parameters_is_left_alone(monkeypatch):
+    from verl.utils import config as module
+
+    def validate_config(config):
+        return "verl's"
+    monkeypatch.setattr(module, "validate_config", validate_config)
+    with pytest.warns(UserWarning, match="is said in the first step"):
+        plugin._install_check()
+    assert module.validate_config is validate_config
