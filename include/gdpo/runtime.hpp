@@ -83,9 +83,9 @@
 /// every type of the variant, half a minute with -O2 for the example above: keep it in one source
 /// file.
 ///
-/// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones and those that
-/// are near to it, and what the calls throw, such as for a `normalizer.given` or `constant` of 0
-/// where one is needed.
+/// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones and those
+/// that are near to it, and what the calls throw, such as for a `normalizer.given` or `constant` of
+/// 0 where one is needed.
 ///
 /// **Read on.** include/gdpo/presets/README.md: which preset is which trainer's. presets/trl.hpp,
 /// verl.hpp, ...: what each name sets. loss/any_kl.hpp: KL terms chosen at run time.
@@ -165,7 +165,7 @@ const std::vector<std::string>& names_in(const List& list) {
   return names;
 }
 /// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names and
-/// those that are near to it, or with the one that is meant where its name in C++ is given, such as
+/// those that are near, or with the one that is meant where its name in C++ is given, such as
 /// "gdpo::trl::dapo_loss".
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name,

@@ -134,7 +134,7 @@ def line(function: str, words: Tuple[Any, ...], settings: Mapping[str, object]) 
         tail.insert(0, head.pop())
     if settings and function in _TAKERS:
         what, arguments = _TAKERS[function]
-        for name in settings.keys() - _all_words(what):
+        for name in settings.keys() - all_words(what):
             meant = did_you_mean(name, arguments)
             if meant:
                 raise ValueError(f"{function}: {name}: given, and no argument or setting of this "
@@ -149,7 +149,7 @@ _TAKERS: Dict[str, Tuple[str, List[str]]] = {}
 
 
 @functools.lru_cache(maxsize=None)
-def _all_words(what: str) -> FrozenSet[str]:
+def all_words(what: str) -> FrozenSet[str]:
     """All that a setting of any name may be called: its name or an end of it, with dots or "_"."""
     ends = {setting.name.split(".", at)[at] for name in _NAMES[what]()
             for setting in settings_of(what, name) for at in range(setting.name.count(".") + 1)}

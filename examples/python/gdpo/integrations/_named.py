@@ -2,6 +2,7 @@
 from typing import Any, Dict, Optional
 
 from .. import PolicyLoss, losses
+from .._library import did_you_mean
 from .._policy_loss import refuse_teacher, values_of
 from .._settings import line, said
 
@@ -20,7 +21,8 @@ def named(door: str, argument: str, name: str, level: Optional[str], settings: D
     words = name.split()
     if not words or words[0] not in losses():
         raise ValueError(f"gdpo.integrations.{door}: {argument}: given {name!r}; needed: one of "
-                         f"{', '.join(losses())}, and perhaps settings behind it")
+                         f"{', '.join(losses())}, and perhaps settings behind it"
+                         f"{did_you_mean(words[0], losses()) if words else ''}")
     refuse_teacher(door, argument, words[0])
     level_word = () if level is None else (level,)
     text = line(f"gdpo.integrations.{door}", (name, *level_word), settings)

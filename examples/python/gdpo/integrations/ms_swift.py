@@ -18,8 +18,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
+from .._library import did_you_mean
 from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo, value_of
-from .._settings import keywords, line, said
+from .._settings import all_words, keywords, line, said
 from ..configs._ms_swift_loss import (BY_FUTURE, OVER_GROUPS, estimator_of, future_lines,
                                       loss_settings, no_loss_because)
 from ._constraints import Constraints
@@ -116,7 +117,13 @@ def _check(choices: Choices) -> None:
                               ("estimator", choices.estimator, estimators())):
         if name is not None and name.split(" ")[0] not in known:
             raise ValueError(f"gdpo.integrations.ms_swift: {what}: given {name!r}; needed: one of "
-                             f"{', '.join(known)}")
+                             f"{', '.join(known)}{did_you_mean(name.split(' ')[0], known)}")
+    if choices.loss is None:  # whose settings they are, ms-swift's loss_type will say
+        known_settings = all_words("loss") | all_words("contrastive") | {"level"}
+        for name in choices.loss_settings.keys() - known_settings:
+            raise ValueError(f"gdpo.integrations.ms_swift: loss_settings: given {name}; needed: "
+                             "settings of gdpo.PolicyLoss, or of gdpo.ContrastiveLoss"
+                             f"{did_you_mean(name, sorted(known_settings))}")
     try:
         if choices.loss is not None:
             PolicyLoss(choices.loss, **choices.loss_settings)

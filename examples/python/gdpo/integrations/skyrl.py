@@ -19,6 +19,7 @@ import torch
 
 import gdpo
 
+from .._library import did_you_mean
 from .._policy_loss import clamped_ratio, outside, ratio_bounds, values_of
 from .._settings import said
 from ._known import knows
@@ -64,7 +65,8 @@ class Loss:
         if kind is not None and kind not in _OF_SKYRL:
             raise ValueError(f"gdpo.integrations.skyrl: policy_loss_type: given {line!r}; needed: "
                              f"one of {', '.join(f'skyrl::{name}' for name in _OF_SKYRL)}, or of "
-                             f"{', '.join(name for name in gdpo.losses() if name[:5] != 'skyrl')}")
+                             f"{', '.join(name for name in gdpo.losses() if name[:5] != 'skyrl')}"
+                             f"{did_you_mean(words[0], [f'skyrl::{each}' for each in _OF_SKYRL])}")
         #: The policy_loss_type of SkyRL that the loss is, or None.
         self.kind = kind
         self._name = line if kind is None else " ".join([_OF_SKYRL[kind], *words[1:]])

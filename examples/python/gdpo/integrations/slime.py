@@ -8,11 +8,19 @@ attribute of this module too, such as `gdpo.integrations.slime.dapo` and
 settings, in a file of yours. slime is imported when a loss is called, and not before. What is read
 of its options and its batch is that of its commit 00c2d6db.
 """
+import argparse
+import functools
+import importlib
+import pathlib
+import runpy
+import sys
+import types
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
 from .. import PolicyLoss, losses, prepare
+from .._library import did_you_mean
 from .._policy_loss import outside, ratio_bounds
 from .._settings import line, said
 
@@ -47,7 +55,7 @@ def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunctio
     """
     if name not in losses():
         raise ValueError(f"gdpo.integrations.slime: loss: given {name!r}; needed: one of "
-                         f"{', '.join(losses())}")
+                         f"{', '.join(losses())}{did_you_mean(name, losses())}")
     words = (name,) if level is None else (name, level)
     given = said("loss", line("gdpo.integrations.slime.loss", words, settings))
     for setting, value in given.items():
@@ -63,17 +71,9 @@ def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunctio
     return chosen
 
 
-def policy_loss(args, batch, logits, sum_of_sample_mean):
-    """The loss that slime's own options describe: its PPO, GSPO or CISPO loss with its KL term.
-
-    It reads eps_clip, eps_clip_high, eps_clip_c, use_kl_loss, kl_loss_coef, kl_loss_type,
-    entropy_coef and advantage_estimator ("gspo" compares sequences, and "cispo" is its loss of that
-    name, without eps_clip_c); and for off-policy data, as the losses by name do, use_tis with
-    tis_clip, tis_clip_low and custom_tis_function_path, use_opsm with opsm_delta, and
-    use_rollout_logprobs.
-
-    Errors: ValueError for options that it does not have.
-    """
+def _of_options(args: Any) -> Tuple[PolicyLoss, float, Optional[Dict[str, float]]]:
+    """The loss that slime's own options describe, the coefficient of its KL term, and the bounds of
+    CISPO."""
     if args.advantage_estimator == "cispo":
         name, bounds = "slime::cispo", ratio_bounds(args.eps_clip, args.eps_clip_high)
         settings: Dict[str, Any] = dict(bounds)
@@ -89,7 +89,21 @@ def policy_loss(args, batch, logits, sum_of_sample_mean):
         if args.kl_loss_type == "low_var_kl":
             settings["kl_output"] = (-10.0, 10.0)
     level = "sequence" if args.advantage_estimator == "gspo" else "token"
-    made = PolicyLoss(name, level, aggregate="token-sum", beta=beta, **settings)
+    return PolicyLoss(name, level, aggregate="token-sum", beta=beta, **settings), beta, bounds
+
+
+def policy_loss(args, batch, logits, sum_of_sample_mean):
+    """The loss that slime's own options describe: its PPO, GSPO or CISPO loss with its KL term.
+
+    It reads eps_clip, eps_clip_high, eps_clip_c, use_kl_loss, kl_loss_coef, kl_loss_type,
+    entropy_coef and advantage_estimator ("gspo" compares sequences, and "cispo" is its loss of that
+    name, without eps_clip_c); and for off-policy data, as the losses by name do, use_tis with
+    tis_clip, tis_clip_low and custom_tis_function_path, use_opsm with opsm_delta, and
+    use_rollout_logprobs.
+
+    Errors: ValueError for options that it does not have.
+    """
+    made, beta, bounds = _of_options(args)
     return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean, bounds)
 
 
@@ -98,7 +112,7 @@ def __getattr__(name: str) -> Any:
     if name in losses():
         return loss(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the losses are "
-                         f"{', '.join(losses())}")
+                         f"{', '.join(losses())}{did_you_mean(name, losses())}")
 
 
 def _loss_of_batch(made: PolicyLoss, beta: Optional[float], args: Any, batch: Dict[str, Any],
@@ -200,8 +214,9 @@ def _log_of_opsm(weights: torch.Tensor, arrays: Dict[str, Any]) -> Dict[str, tor
          for weight, mask, advantages in rows if (weight == 0).any()), weights.new_zeros(()))}
 
 
-def _check(args: Any, batch: Dict[str, Any], context_parallel: int) -> None:
-    """Raises ValueError where the numbers would not be those that the options ask for."""
+def _check_options(args: Any) -> None:
+    """Raises ValueError for options with which the numbers would not be those that they ask for."""
+    context_parallel = getattr(args, "context_parallel_size", 1)
     if context_parallel > 1:
         raise ValueError(f"gdpo.integrations.slime: context-parallel-size: given "
                          f"{context_parallel}; needed: 1, because the loss takes whole responses")
@@ -223,6 +238,13 @@ def _check(args: Any, batch: Dict[str, Any], context_parallel: int) -> None:
         raise ValueError("gdpo.integrations.slime: use_tis: given True; needed: False with "
                          "use_rollout_logprobs, which takes the sampler's log-probs for the old "
                          "ones, so that all weights would be 1")
+
+
+def _check(args: Any, batch: Dict[str, Any], context_parallel: int) -> None:
+    """The same, and for a batch without what they need."""
+    _check_options(types.SimpleNamespace(**{**vars(args),
+                                            "context_parallel_size": context_parallel}))
+    tis = getattr(args, "use_tis", False)
     if (tis or args.use_rollout_logprobs) and not batch.get("rollout_log_probs"):
         raise ValueError("gdpo.integrations.slime: rollout_log_probs: given none; needed: those "
                          "of the sampler, because of "
@@ -246,3 +268,53 @@ def _weights_of(sum_of_sample_mean: Any, logp: torch.Tensor) -> torch.Tensor:
         zeros = torch.zeros_like(logp, requires_grad=True)
         [weights] = torch.autograd.grad(sum_of_sample_mean(zeros), zeros)
     return weights
+
+
+def main() -> None:
+    """slime's script, with what is wrong with the loss told first:
+
+        python -m gdpo.integrations.slime train.py --custom-loss-function-path ...
+
+    slime looks a custom loss up in the first step, when its models are loaded. This looks it up at
+    once, and if it is of this module, refuses slime's options that it does not have as soon as
+    slime has read them. Then it runs the script.
+
+    Errors: SystemExit without a script; those of looking up the function; ValueError.
+    """
+    command = sys.argv[1:]
+    if not command:
+        raise SystemExit("python -m gdpo.integrations.slime: given no script; needed: slime's "
+                         "train.py, and its options")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--custom-loss-function-path")
+    path = parser.parse_known_args(command[1:])[0].custom_loss_function_path
+    sys.argv[:], sys.path[0] = command, str(pathlib.Path(command[0]).resolve().parent)
+    if path is not None:
+        module, _, name = path.rpartition(".")
+        found = getattr(importlib.import_module(module), name)
+        if found.__module__ == _NAME:
+            _check_what_is_parsed(name == "policy_loss" and module == _NAME)
+    runpy.run_path(command[0], run_name="__main__")
+
+
+_NAME = "gdpo.integrations.slime"  # also where it runs as __main__
+
+
+def _check_what_is_parsed(by_options: bool) -> None:
+    """Lets slime's parse_args refuse options that a loss of this module does not have."""
+    from slime.utils import arguments
+    slimes = arguments.parse_args
+
+    @functools.wraps(slimes)
+    def parse_args(*args: Any, **kwargs: Any) -> Any:
+        parsed = slimes(*args, **kwargs)
+        _check_options(parsed)
+        if by_options:
+            _of_options(parsed)
+        return parsed
+
+    arguments.parse_args = parse_args
+
+
+if __name__ == "__main__":
+    main()

@@ -121,6 +121,15 @@ def _check_kl(loss: PolicyLoss, beta: float) -> None:
             "KL term reads, only where its own beta is not 0")
 
 
+def _try_estimator(rewards: torch.Tensor, settings: Mapping[str, Any]) -> None:
+    """Raises ValueError unless these settings of `gdpo.advantages` fit to such rewards."""
+    try:
+        group_advantages(rewards, **{"group_size": 2, "tokens": torch.ones(2), **settings})
+    except TypeError as error:
+        raise ValueError(f"gdpo.integrations.trl: estimator: {error}; needed: a name, or a "
+                         "dict of one and of settings of gdpo.advantages") from None
+
+
 class GRPOTrainer(trl.GRPOTrainer):
     """`trl.GRPOTrainer`, whose advantages and policy loss this library computes.
 
@@ -147,12 +156,20 @@ class GRPOTrainer(trl.GRPOTrainer):
     def __init__(self, *args: Any, loss: Union[None, str, PolicyLoss] = None,
                  estimator: Union[None, str, Mapping[str, Any]] = None,
                  constraints: Union[str, Sequence[str]] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gdpo_rewards: Optional[torch.Tensor] = None
-        self._gdpo_told: List[str] = []
+        # What can be told without the trainer is told before TRL loads the model.
         self._gdpo_constraints = Constraints(constraints)
         self._gdpo_estimator = ({"estimator": estimator} if isinstance(estimator, str) else
                                 None if estimator is None else dict(estimator))
+        if isinstance(loss, str):
+            said("loss", loss)
+            refuse_teacher("trl", "loss", loss)
+        if self._gdpo_estimator is not None:
+            reward_funcs = kwargs.get("reward_funcs", args[1] if len(args) > 1 else None)
+            columns = len(reward_funcs) if isinstance(reward_funcs, (list, tuple)) else 1
+            _try_estimator(torch.zeros(2, columns), self._gdpo_estimator)
+        super().__init__(*args, **kwargs)
+        self._gdpo_rewards: Optional[torch.Tensor] = None
+        self._gdpo_told: List[str] = []
         self._gdpo_scores = _known(_REWARDS, "TRL's own advantages are used")
         if estimator is not None or self._gdpo_constraints.names:
             self._check_estimator()
@@ -178,12 +195,7 @@ class GRPOTrainer(trl.GRPOTrainer):
                              f"is not {VERSION}; needed: that release, or neither of them")
         rewards = torch.zeros(2, len(self.reward_funcs))
         limits = self._gdpo_constraints.update(rewards[:0], self.reward_func_names)
-        try:
-            group_advantages(rewards, group_size=2, tokens=torch.ones(2), constraints=limits,
-                             **self._estimator_settings())
-        except TypeError as error:
-            raise ValueError(f"gdpo.integrations.trl: estimator: {error}; needed: a name, or a "
-                             "dict of one and of settings of gdpo.advantages") from None
+        _try_estimator(rewards, {**self._estimator_settings(), "constraints": limits})
 
     def _estimator_settings(self) -> Dict[str, Any]:
         """Name, weights and settings of the estimator as `gdpo.advantages` takes them."""

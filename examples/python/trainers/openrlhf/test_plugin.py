@@ -96,6 +96,7 @@ def test_a_batch_without_tokens_is_0(of_tokens):
 
 @pytest.mark.parametrize("line, needed", [
     ("nothing", gdpo.losses()), ("dapo nothing=1", ["surrogate.high"]),
+    ("dpao", ['did you mean "dapo"']), ("dapo hgih=1", ['did you mean "surrogate.high"']),
     ("dapo high=x", ["high: given 'x'; needed: a number"]),
     ("dapo aggregate=token-sum", ["aggregate", "averages the tokens"]),
     ("trl::grpo beta=0.1", ["kl.beta", "adds the KL term"]), *((name, ["teacher"])

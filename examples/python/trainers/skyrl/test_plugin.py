@@ -117,6 +117,7 @@ def test_masked_tokens_change_no_bit(kind):
 @pytest.mark.parametrize("line, needed", [
     ("nothing", gdpo.losses()), ("", gdpo.losses()), ("dapo nothing=1", ["surrogate.high"]),
     ("skyrl::nothing", ["skyrl::regular", "skyrl::dppo", "dapo"]),
+    ("dpao", ['did you mean "dapo"']), ("skyrl::regualr", ['did you mean "skyrl::regular"']),
     ("skyrl::sft", ["skyrl::cross_entropy"]), ("skyrl::gspo nothing=1", ["surrogate.high"]),
     ("dapo high=x", ["high: given 'x'; needed: a number"]),
     ("dapo aggregate=token-sum", ["aggregate", "averages the tokens"]),

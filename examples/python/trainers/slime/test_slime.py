@@ -274,9 +274,9 @@ def test_every_loss_by_its_name(train, name):
 
 
 def test_mistakes(train):
-    with pytest.raises(AttributeError, match="the losses are grpo, dapo"):
+    with pytest.raises(AttributeError, match='the losses are grpo, dapo.*did you mean "dapo"'):
         train.main("gdpo.integrations.slime.dapoo")
-    with pytest.raises(ValueError, match="given 'dapoo'; needed: one of grpo"):
+    with pytest.raises(ValueError, match="given 'dapoo'; needed: one of grpo.*did you mean"):
         slime.loss("dapoo")
     with pytest.raises(ValueError, match="aggregate: .*slime averages"):
         slime.loss("dapo", aggregate="token-mean")
@@ -307,3 +307,59 @@ def test_context_parallelism_raises(train):
     logits, batch = batch_of(random.Random(0))
     with pytest.raises(ValueError, match="context-parallel-size: given 2; needed: 1"):
         slime.policy_loss(train.ARGS, batch, logits, train.sample_mean(batch))
+
+
+PATH = "--custom-loss-function-path"
+OURS = "gdpo.integrations.slime"
+
+
+@pytest.fixture
+def script(train, monkeypatch, tmp_path):
+    """Runs a script in the way of slime's train.py by the plug-in's main; what it got."""
+    got = []
+    arguments = types.ModuleType("slime.utils.arguments")
+    monkeypatch.setitem(sys.modules, "slime.utils", types.ModuleType("slime.utils"))
+    monkeypatch.setitem(sys.modules, "slime.utils.arguments", arguments)
+    sys.modules["slime.utils"].arguments = arguments
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setitem(sys.modules, "got", types.SimpleNamespace(append=got.append))
+    (tmp_path / "beside.py").write_text("number = 3\n")
+    (tmp_path / "train.py").write_text(
+        "import sys, got, beside\nfrom slime.utils.arguments import parse_args\n"
+        "if __name__ == '__main__':\n    got.append((parse_args(), sys.argv[1:], beside.number))\n")
+
+    def run(*words, **options):
+        arguments.parse_args = lambda: types.SimpleNamespace(**{**vars(train.ARGS), **options})
+        monkeypatch.setattr(sys, "argv", ["slime", str(tmp_path / "train.py"), *words])
+        got.clear()
+        slime.main()
+        return got
+    return run
+
+
+@pytest.mark.parametrize("words", [
+    [], [PATH, f"{OURS}.policy_loss"], [f"{PATH}={OURS}.verl::vanilla", "--other", "1"],
+    [PATH, "math.exp"]])
+def test_main_runs_the_script(script, words):
+    """With its options, and with its folder where Python looks for modules."""
+    [(args, given, number)] = script(*words)
+    assert given == words and number == 3 and args.eps_clip == 0.2
+
+
+@pytest.mark.parametrize("words, options, error, message", [
+    ([PATH, f"{OURS}.dapoo"], {}, AttributeError, 'did you mean "dapo"'),
+    ([f"{PATH}={OURS}.dapoo"], {}, AttributeError, 'did you mean "dapo"'),
+    ([PATH, "gdpo.integrations.slmie.dapo"], {}, ModuleNotFoundError, "slmie"),
+    ([PATH, f"{OURS}.dapo"], {"use_unbiased_kl": True}, ValueError, "use_unbiased_kl"),
+    ([PATH, f"{OURS}.dapo"], {"context_parallel_size": 2}, ValueError, "context-parallel-size"),
+    ([PATH, f"{OURS}.policy_loss"], {"pg_loss_type": "cispo"}, ValueError, "pg_loss_type"),
+    ([PATH, f"{OURS}.policy_loss"], {"eps_clip": -0.1}, ValueError, "low: given -0.1")])
+def test_main_tells_slips_before_the_script_trains(script, words, options, error, message):
+    with pytest.raises(error, match=message):
+        script(*words, **options)
+
+
+def test_main_without_a_script(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["slime"])
+    with pytest.raises(SystemExit, match="given no script"):
+        slime.main()

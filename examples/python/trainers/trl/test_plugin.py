@@ -157,6 +157,20 @@ def test_settings_of_an_estimator(make):
         weights=[2.0, 1.0]))
 
 
+@pytest.mark.parametrize("choices, words", [
+    ({"loss": "dpao"}, 'did you mean "dapo"'), ({"loss": "dapo lwo=0.1"}, "surrogate.low"),
+    ({"loss": "distillation"}, "teacher"), ({"estimator": "gpdo"}, 'did you mean "gdpo"'),
+    ({"estimator": "gdpo scale.ep=1"}, "scale.eps"),
+    ({"estimator": {"estimator": "gdpo", "scale_ep": 1}}, "scale.eps"),
+    ({"constraints": ["short"]}, "needed: a line")])
+def test_slips_are_told_before_the_model_is_loaded(monkeypatch, choices, words):
+    def load(self, *args, **kwargs):
+        pytest.fail("TRL's trainer was made")
+    monkeypatch.setattr(trl.GRPOTrainer, "__init__", load)
+    with pytest.raises(ValueError, match=words):
+        GRPOTrainer("a model", [len, len], **choices)
+
+
 @pytest.mark.parametrize("choices, settings, words", [
     ({"loss": "ppo"}, {}, "trl::dapo, .*verl::vanilla"),
     ({"estimator": "gdop"}, {}, "trl::grpo_no_scale, trl::grpo_batch_scale"),
