@@ -164,8 +164,8 @@ const std::vector<std::string>& names_in(const List& list) {
   static const std::vector<std::string> names = names_of(table_in<Value>(list));
   return names;
 }
-/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names and
-/// those that are near, or with the one that is meant where its name in C++ is given, such as
+/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names
+/// and what is near, or with the one that is meant where its name in C++ is given, such as
 /// "gdpo::trl::dapo_loss".
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name,

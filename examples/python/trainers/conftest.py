@@ -149,6 +149,20 @@ def python(request):
     return run
 
 
+@pytest.fixture
+def script(request):
+    """Runs the train.py beside the test as a user does, and gives what it prints."""
+    def run(path="", **environment):
+        paths = os.pathsep.join(entry for entry in (path, *sys.path) if entry)
+        done = subprocess.run(
+            [sys.executable, str(request.path.with_name("train.py"))], capture_output=True,
+            text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths,
+                            **environment})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+    return run
+
+
 @pytest.fixture(scope="session")
 def seeds():
     """The seeds of the random batches of one comparison."""

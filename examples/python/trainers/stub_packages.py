@@ -1,8 +1,8 @@
-"""Replaces packages that a trainer imports and that a comparison on one CPU does not call.
+"""Stands in for packages that a trainer imports and that a run on one CPU does not call.
 
 The stubs.py of a trainer lists its packages and calls `replace` before the trainer is imported.
-Each package becomes a module whose attributes are empty classes, so that `from name import X`,
-annotations and base classes work, and nothing else does.
+Each of them that is not installed becomes a module whose attributes are empty classes, so that
+`from name import X`, annotations and base classes work, and nothing else does.
 """
 import importlib.abc
 import importlib.machinery
@@ -29,13 +29,19 @@ class _Stub(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds packages and all modules below them."""
+    """Finds packages and all modules below them, where nothing else does."""
 
-    def __init__(self, packages, members):
-        self.packages, self.members = packages, members
+    def __init__(self, packages, members, trainer):
+        self.packages, self.members, self.trainer = packages, members, trainer
 
     def find_spec(self, name, path=None, target=None):
-        if name not in self.packages and name.split(".")[0] not in self.packages:
+        if self.trainer and name == self.trainer[0]:
+            raise ModuleNotFoundError(f"No module named {name!r}; needed: an environment that has "
+                                      f"it, or pip install --no-deps -r {self.trainer[1]}",
+                                      name=name)
+        top = name.split(".")[0]
+        missing = top in self.packages and isinstance(sys.modules.get(top, _Stub(top)), _Stub)
+        if not missing and name not in self.packages:
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
@@ -51,9 +57,14 @@ def remote(decorated=None, **_):
     return decorated if decorated is not None else lambda of_options: of_options
 
 
-def replace(packages, members=None):
-    """From now on an import of one of `packages`, by name, gives a stub.
+def replace(packages, members=None, trainer=None):
+    """From now on an import of one of `packages`, by name, that is not installed gives a stub.
 
-    members: for the names of modules, the attributes that they have besides, by name.
+    A module of the trainer itself, a name with a dot, is a stub in any case. members: for the names
+    of modules, the attributes that they have besides, by name. trainer: the name of the trainer's
+    package, and the file of requirements that an error names without it.
     """
-    sys.meta_path.insert(0, _Finder(packages, members or {}))
+    inside = [name for name in packages if "." in name]
+    sys.meta_path.insert(0, _Finder(inside, members or {}, None))
+    sys.meta_path.append(_Finder([name for name in packages if "." not in name], members or {},
+                                 trainer))

@@ -1,7 +1,7 @@
-"""Replaces packages that OpenRLHF imports and that a comparison on one CPU does not call.
+"""Stands in for packages that OpenRLHF imports and that a run on one CPU does not call.
 
-Run it before openrlhf is imported (../stub_packages.py). Of ray there is `remote`, which leaves a
-class as it is.
+Import it before OpenRLHF. A package that is installed is itself (../stub_packages.py). Of
+ray there is `remote`, which leaves a class as it is.
 """
 import pathlib
 import runpy
@@ -23,5 +23,6 @@ STUBS = {
     "optree": "it moves the states of DeepSpeed, and here are none",
 }
 
+_trainer = "openrlhf", pathlib.Path(__file__).with_name("requirements.txt")
 _stubs = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "stub_packages.py"))
-_stubs["replace"](STUBS, {"ray": {"remote": _stubs["remote"]}})
+_stubs["replace"](STUBS, {"ray": {"remote": _stubs["remote"]}}, trainer=_trainer)

@@ -154,10 +154,17 @@ def test_install_imports_nothing_of_openrlhf_and_waits_for_it(python):
     assert lines == ["False", "openrlhf.models.loss", "True"]
 
 
-def test_train(python):
+def test_without_the_trainer_it_says_what_is_needed(python):
+    """The error of the first import names the requirements."""
+    hide = ("sys.meta_path = [finder for finder in sys.meta_path if 'Path' not in str(finder)]; "
+            "sys.path_importer_cache.clear()\ntry:\n    import %s\n"
+            "except ModuleNotFoundError as error:\n    print(error)" % FOLDER.name)
+    assert "pip install --no-deps -r" in python(hide)[0]
+
+
+def test_train(script):
     """The example of the page runs through OpenRLHF's own trainer, and learns."""
-    lines = python(f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')")
-    steps = [dict(entry.split(": ") for entry in line.split("  ")) for line in lines]
+    steps = [dict(entry.split(": ") for entry in line.split("  ")) for line in script()]
     assert {"policy_loss", "ppo_clip_ratio", "ppo_kl", "vllm_kl", "is_filter_ratio"} < set(steps[0])
     assert float(steps[-1]["reward"]) > 3 * float(steps[0]["reward"])
 

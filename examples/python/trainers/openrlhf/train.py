@@ -1,10 +1,10 @@
 """Trains a tiny model on one CPU through OpenRLHF's own trainer of the actor, with a loss of gdpo.
 
 A prompt is a digit, and the completion is to repeat it. OpenRLHF's ActorPPOTrainer makes the loss
-and steps the model; rollouts and advantages are made here, where OpenRLHF has vLLM. Ray, DeepSpeed
-and GPUs are not needed: where OpenRLHF's packages are missing, run stubs.py before, in the same
-process.
+and steps the model; rollouts and advantages are made here, where OpenRLHF has vLLM. No Ray, no
+DeepSpeed, no GPU. It runs in OpenRLHF's environment, or with nothing but requirements.txt.
 """
+import stubs  # noqa: F401  in place of packages that are missing
 import types
 
 import torch

@@ -1,7 +1,7 @@
-"""Replaces packages that SkyRL imports and that a comparison on one CPU does not call.
+"""Stands in for packages that SkyRL imports and that a run on one CPU does not call.
 
-Run it before skyrl is imported (../stub_packages.py). Of ray there are `remote`, which leaves a
-class as it is, and `is_initialized`, which says no.
+Import it before SkyRL. A package that is installed is itself (../stub_packages.py). Of
+ray there are `remote`, which leaves a class as it is, and `is_initialized`, which says no.
 """
 import pathlib
 import runpy
@@ -14,6 +14,8 @@ STUBS = {
     "skyrl.backends.backend": "it is the server of Tinker's API, and needs pydantic",
 }
 
+_trainer = "skyrl", pathlib.Path(__file__).with_name("requirements.txt")
 _stubs = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "stub_packages.py"))
 _stubs["replace"](
-    STUBS, {"ray": {"remote": _stubs["remote"], "is_initialized": lambda: False}})
+    STUBS, {"ray": {"remote": _stubs["remote"], "is_initialized": lambda: False}},
+    trainer=_trainer)

@@ -189,10 +189,17 @@ def test_losses_of_another_signature(monkeypatch):
     assert "gdpo:dapo" not in ppo_utils.PolicyLossRegistry.list_available()
 
 
-def test_train(python):
+def test_without_the_trainer_it_says_what_is_needed(python):
+    """The error of the first import names the requirements."""
+    hide = ("sys.meta_path = [finder for finder in sys.meta_path if 'Path' not in str(finder)]; "
+            "sys.path_importer_cache.clear()\ntry:\n    import %s\n"
+            "except ModuleNotFoundError as error:\n    print(error)" % FOLDER.name)
+    assert "pip install --no-deps -r" in python(hide)[0]
+
+
+def test_train(script):
     """The example of the page runs through SkyRL's functions, and learns."""
-    lines = python(f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')")
-    steps = [dict(entry.split(": ") for entry in line.split("  ")) for line in lines]
+    steps = [dict(entry.split(": ") for entry in line.split("  ")) for line in script()]
     assert {"loss_metrics/clip_ratio", "loss_metrics/is_ratio_mean",
             "loss_metrics/tis_token_clip_high_ratio", "loss_metrics/gdpo/ratio"} < set(steps[0])
     assert float(steps[-1]["reward"]) > 3 * float(steps[0]["reward"])

@@ -1,8 +1,9 @@
 """Trains a tiny model on one CPU through SkyRL's functions, as its trainer and worker call them.
 
-A prompt is a digit, and the completion is to repeat it. No ray, no GPU, no download: where SkyRL's
-packages are missing, run stubs.py before, in the same process.
+A prompt is a digit, and the completion is to repeat it. No ray, no GPU, no download. It runs in
+SkyRL's environment, or with nothing but requirements.txt.
 """
+import stubs  # noqa: F401  in place of packages that are missing
 import torch
 
 from gdpo.integrations import skyrl

@@ -1,6 +1,6 @@
-"""Stands in for packages that verl imports and that a comparison on one CPU does not call.
+"""Stands in for packages that verl imports and that a run on one CPU does not call.
 
-Run it before verl is imported (../stub_packages.py).
+Import it before verl. A package that is installed is itself (../stub_packages.py).
 """
 import pathlib
 import runpy
@@ -14,5 +14,6 @@ STUBS = {
     "PIL": "it is for prompts with images",
 }
 
+_trainer = "verl", pathlib.Path(__file__).with_name("requirements.txt")
 _stubs = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "stub_packages.py"))
-_stubs["replace"](STUBS)
+_stubs["replace"](STUBS, trainer=_trainer)

@@ -427,12 +427,21 @@ KNOWN = ("import gdpo, verl; from verl.trainer.ppo import core_algos; "
          "core_algos.get_adv_estimator_fn('gdpo').__module__); ")
 
 
-def test_train(python, entry_point):
-    """The entry point registers; the example of the page runs and learns; its log has all metrics.
-    """
-    train = f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')"
-    lines = python(KNOWN + train, entry_point)
-    assert "known True gdpo.integrations.verl" in lines
+def test_the_entry_point_registers(python, entry_point):
+    assert "known True gdpo.integrations.verl" in python(KNOWN, entry_point)
+
+
+def test_without_verl_it_says_what_is_needed(python):
+    """The error of the first import names the requirements."""
+    hide = ("sys.meta_path = [finder for finder in sys.meta_path if 'Path' not in str(finder)]; "
+            "sys.path_importer_cache.clear()\ntry:\n    import verl\n"
+            "except ModuleNotFoundError as error:\n    print(error)")
+    assert "pip install --no-deps -r" in python(hide)[0]
+
+
+def test_train(script):
+    """The example of the page runs and learns; its log has all metrics."""
+    lines = script()
     steps = [dict(entry.replace("np.float64(", "").replace(")", "").rsplit(":", 1)
                   for entry in line.split(" - ")) for line in lines if line.startswith("step:")]
     for name in ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_loss", "gdpo/ratio",

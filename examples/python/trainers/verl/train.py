@@ -1,8 +1,10 @@
 """Trains a tiny model on one CPU through verl's own functions, as its trainer and actor call them.
 
 A prompt is a digit. The completion is to repeat it (reward "accuracy") and to end with the token 0
-(reward "format", which is kept at 0.9 or more by a constraint). No ray, no GPU, no download.
+(reward "format", which is kept at 0.9 or more by a constraint). No ray, no GPU, no download. It
+runs in verl's environment, or with nothing but requirements.txt.
 """
+import stubs  # noqa: F401  in place of packages that are missing
 import numpy as np
 import torch
 from omegaconf import OmegaConf
