@@ -163,8 +163,8 @@ def grouping(function: str, device: torch.device, group_size: Any, group_ids: An
             _tensor("group_offsets", group_offsets, device, function))
 
 
-def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *, by_reward: bool,
-             **columns: Any) -> Tuple[
+def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *,
+             by_reward: bool = True, **columns: Any) -> Tuple[
         torch.Tensor, Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]],
         List[Optional[torch.Tensor]]]:
     """The rewards, what says who belongs together, and the columns, as the operators take them.

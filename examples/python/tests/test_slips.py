@@ -1,5 +1,7 @@
 """Slips that users make: each is an error that says what is needed, or does what was meant."""
+import ast
 import copy
+import inspect
 import math
 import pickle
 import uuid
@@ -253,3 +255,24 @@ def test_rewards_of_objects_and_of_what_wraps_an_array():
     assert torch.equal(gdpo.advantages(nested, group_size=4), gdpo.advantages(
         torch.tensor([[math.nan if x is None else x for x in row] for row in nested],
                      dtype=torch.float64), group_size=4))
+
+
+def test_types_of_advantages_name_its_arguments():
+    """Type checkers read the overloads, whose keywords are a list of their own."""
+    source = ast.parse(inspect.getsource(inspect.getmodule(gdpo.advantages)))
+    arguments, = (node for node in ast.walk(source)
+                  if isinstance(node, ast.ClassDef) and node.name == "_Arguments")
+    listed = [each.target.id for each in arguments.body]
+    function, = (node for node in source.body if isinstance(node, ast.FunctionDef)
+                 and node.name == "advantages")
+    assert listed == [each.arg for each in function.args.kwonlyargs if each.arg != "report"]
+    assert {node.name for node in ast.walk(source) if isinstance(node, ast.FunctionDef)
+            and any(getattr(d, "id", "") == "overload" for d in node.decorator_list)
+            } == {"advantages"}
+
+
+def test_unknown_keywords_of_calls_are_named():
+    for call in (lambda: LOSS(LOGP, old_lgp=LOGP, **ARGUMENTS),
+                 lambda: gdpo.ContrastiveLoss()(LOGP, old_lgp=LOGP, counts=ARGUMENTS["counts"])):
+        with pytest.raises(TypeError, match="old_lgp"):
+            call()
