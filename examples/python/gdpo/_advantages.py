@@ -274,29 +274,35 @@ if TYPE_CHECKING:
     class _HasDlpack(Protocol):
         def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
-    @overload
-    def advantages(rewards: torch.Tensor, *, report: Literal[False] = ...,
-                   **arguments: "Unpack[_Arguments]") -> torch.Tensor: ...
 
-    @overload
-    def advantages(rewards: "numpy.ndarray[Any, Any]", *, report: Literal[False] = ...,
-                   **arguments: "Unpack[_Arguments]"
-                   ) -> "numpy.ndarray[Any, numpy.dtype[numpy.floating[Any]]]": ...
+@overload
+def advantages(rewards: torch.Tensor, *, report: Literal[False] = ...,
+               **arguments: "Unpack[_Arguments]") -> torch.Tensor: ...
 
-    @overload
-    def advantages(rewards: Sequence[Any], *, report: Literal[False] = ...,
-                   **arguments: "Unpack[_Arguments]") -> torch.Tensor: ...
 
-    @overload
-    def advantages(rewards: _Array, *, report: Literal[False] = ...,
-                   **arguments: "Unpack[_Arguments]") -> _Array: ...
+@overload
+def advantages(rewards: "numpy.ndarray[Any, Any]", *, report: Literal[False] = ...,
+               **arguments: "Unpack[_Arguments]"
+               ) -> "numpy.ndarray[Any, numpy.dtype[numpy.floating[Any]]]": ...
 
-    @overload
-    def advantages(rewards: Any, *, report: Literal[True],
-                   **arguments: "Unpack[_Arguments]") -> AdvantagesAndReport: ...
 
-    @overload
-    def advantages(rewards: Any, *, report: bool, **arguments: "Unpack[_Arguments]") -> Any: ...
+@overload
+def advantages(rewards: Sequence[Any], *, report: Literal[False] = ...,
+               **arguments: "Unpack[_Arguments]") -> torch.Tensor: ...
+
+
+@overload
+def advantages(rewards: "_Array", *, report: Literal[False] = ...,
+               **arguments: "Unpack[_Arguments]") -> "_Array": ...
+
+
+@overload
+def advantages(rewards: Any, *, report: Literal[True],
+               **arguments: "Unpack[_Arguments]") -> AdvantagesAndReport: ...
+
+
+@overload
+def advantages(rewards: Any, *, report: bool, **arguments: "Unpack[_Arguments]") -> Any: ...
 
 
 @takes_settings("estimator")

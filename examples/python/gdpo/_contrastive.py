@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._keywords import ContrastiveSettings
+    from ._policy_loss import typed_as
 
 
 @takes_settings("contrastive")
@@ -118,8 +119,9 @@ class ContrastiveLoss(torch.nn.Module):
             raise
         return LossAndMetrics(loss.to(logp.device), Metrics(result))
 
-    if TYPE_CHECKING:  # else Module.__call__, which type checkers know nothing of
-        __call__ = forward
+    if TYPE_CHECKING:  # of torch.nn.Module.__call__ type checkers know nothing
+        @typed_as(forward)
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def extra_repr(self) -> str:
         return wrapped(described("contrastive", self.line))

@@ -65,7 +65,7 @@ class NumbersByName(collections.abc.Mapping[str, float]):
         try:
             return self._all()[name]
         except KeyError:
-            meant = near(name, self.names()) or [self._such_as]
+            meant = near(str(name), self.names()) or [self._such_as]
             raise KeyError(f"{name}: not among the names() of gdpo.{type(self).__name__}, such as "
                            f"{' or '.join(meant)}") from None
 

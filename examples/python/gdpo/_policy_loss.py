@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
-                    Sequence, Union)
+                    Sequence, TypeVar, Union)
 
 import torch
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._keywords import LossSettings
+
+    _F = TypeVar("_F", bound=Callable[..., Any])
+
+    def typed_as(function: _F) -> Callable[[Callable[..., Any]], _F]:
+        """A decorator that gives a method the parameters and the result of another one."""
 
 
 class Metrics(NumbersByName):
@@ -350,8 +355,9 @@ class PolicyLoss(torch.nn.Module):
             raise
         return LossAndMetrics(loss, Metrics(result))
 
-    if TYPE_CHECKING:  # else Module.__call__, which type checkers know nothing of
-        __call__ = forward
+    if TYPE_CHECKING:  # of torch.nn.Module.__call__ type checkers know nothing
+        @typed_as(forward)
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def from_logits(self, logits: torch.Tensor, targets: torch.Tensor, *, counts: torch.Tensor,
                     temperature: float = 1.0, in_place: bool = False,

@@ -137,8 +137,8 @@ def line(function: str, words: Tuple[Any, ...], settings: Mapping[str, object]) 
         for name in settings.keys() - all_words(what):
             meant = did_you_mean(name, arguments)
             if meant:
-                raise ValueError(f"{function}: {name}: given, and no argument or setting of this "
-                                 f"call{meant}")
+                raise ValueError(f"{function}: {name}: given {settings[name]!r}; needed: an "
+                                 f"argument or a setting of this call{meant}")
             settings = {**settings, name: str(settings[name])}  # for the library to refuse
     given = [f"{name}={word(value)}" for name, value in settings.items() if value is not None]
     return " ".join([*head, *words[1:], *tail, *given])

@@ -212,6 +212,8 @@ def test_mappings(name):
     assert "lost" not in mapping and None not in mapping and mapping.get("lost", 3) == 3
     with pytest.raises(KeyError, match=f"lost: not among the names.* of gdpo.{name}, such as "):
         mapping["lost"]
+    with pytest.raises(KeyError, match="0: not among"):
+        mapping[0]
     # As dicts are, except that NaN is equal to nothing: the numbers are others after a copy.
     bits = {key: struct.pack("d", number) for key, number in mapping.items()}
     for other in (copy.copy(mapping), copy.deepcopy(mapping), pickle.loads(pickle.dumps(mapping))):

@@ -263,12 +263,11 @@ def test_types_of_advantages_name_its_arguments():
     arguments, = (node for node in ast.walk(source)
                   if isinstance(node, ast.ClassDef) and node.name == "_Arguments")
     listed = [each.target.id for each in arguments.body]
-    function, = (node for node in source.body if isinstance(node, ast.FunctionDef)
-                 and node.name == "advantages")
+    *overloads, function = (node for node in source.body if isinstance(node, ast.FunctionDef)
+                            and node.name == "advantages")
     assert listed == [each.arg for each in function.args.kwonlyargs if each.arg != "report"]
-    assert {node.name for node in ast.walk(source) if isinstance(node, ast.FunctionDef)
-            and any(getattr(d, "id", "") == "overload" for d in node.decorator_list)
-            } == {"advantages"}
+    assert all(each.args.kwarg.annotation.value == "Unpack[_Arguments]" for each in overloads)
+    assert len(overloads) > 3
 
 
 def test_unknown_keywords_of_calls_are_named():
