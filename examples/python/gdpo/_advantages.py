@@ -224,9 +224,31 @@ def _like(array: Any, result: torch.Tensor) -> Any:
     return sys.modules[type(array).__module__.split(".")[0]].from_dlpack(result)
 
 
-def flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
-    """The numbers of all entries in one list; None where there are none."""
-    return [float(number) for entry in entries for number in entry] if entries else None
+def flat(function: str, gates: Sequence[Tuple[int, int, float]]) -> Optional[List[float]]:
+    """The numbers of all gates in one list; None where there are none."""
+    try:
+        return [float(number) for reward, condition, threshold in gates
+                for number in (reward, condition, threshold)] if gates else None
+    except (TypeError, ValueError):
+        raise ValueError(f"{function}: gates: given {gates!r}; needed: for each gate (reward, "
+                         "condition, threshold), the first two by their numbers") from None
+
+
+def _limits_of(constraints: Sequence[Tuple[int, float, float, float, str]]
+               ) -> Optional[List[float]]:
+    """The numbers of all constraints in one list; None where there are none."""
+    numbers: List[float] = []
+    try:
+        for reward, multiplier, limit, scale, bound in constraints:
+            if bound not in ("at_least", "at_most"):
+                raise ValueError
+            numbers += [float(reward), float(multiplier), float(limit), float(scale),
+                        float(bound == "at_least")]
+    except (TypeError, ValueError):
+        raise ValueError(f"gdpo::advantages: constraints: given {constraints!r}; needed: for each "
+                         "constraint (reward, multiplier, limit, scale, bound), the reward by its "
+                         "number and the bound at_least or at_most") from None
+    return numbers or None
 
 
 def _call(values: torch.Tensor, estimator: str, arguments: tuple
@@ -375,12 +397,9 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
         rollout_ids=rollout_ids,
         by_reward=bool(weights is not None or gates or constraints))
     of_rollouts = rollout_ids is not None
-    limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
-    if any(c[4] not in ("at_least", "at_most") for c in constraints):
-        raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
-                         "at_most")
-    arguments = (*groups, weights_of("gdpo::advantages", weights), flat(gates), flat(limits),
-                 *columns, take, report)
+    limits = _limits_of(constraints)
+    arguments = (*groups, weights_of("gdpo::advantages", weights),
+                 flat("gdpo::advantages", gates), limits, *columns, take, report)
 
     if values.is_cpu:
         result, numbers = _call(values, text, arguments)

@@ -32,9 +32,13 @@ def _as_loading(message: str) -> str:
     return message
 
 
-def _list(numbers: Any) -> List[float]:
+def _list(function: str, name: str, numbers: Any) -> List[float]:
     """One number or several, of any kind, in a list."""
-    return torch.as_tensor(numbers, dtype=torch.float64).detach().reshape(-1).tolist()
+    try:
+        return torch.as_tensor(numbers, dtype=torch.float64).detach().reshape(-1).tolist()
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{function}: {name}: given {numbers!r}; needed: a number, or several"
+                         ) from None
 
 
 # Nothing was measured.
@@ -77,7 +81,7 @@ class PidLagrangian:
     def __init__(self, limits: Union[float, Sequence[float]], *,
                  scale: Union[float, Sequence[float]] = 1.0,
                  bound: Union[str, Sequence[str]] = "at_least", **gains: Any) -> None:
-        limits = _list(limits)
+        limits = _list("gdpo.PidLagrangian", "limits", limits)
         count = len(limits)
         bounds = [bound] * count if isinstance(bound, str) else list(bound)
         unknown = [b for b in bounds if b not in _BOUNDS]
@@ -110,7 +114,8 @@ class PidLagrangian:
 
         Errors: ValueError for another number of them.
         """
-        sums, counts = _list(sums), _list(counts)
+        function = "gdpo.PidLagrangian.update"
+        sums, counts = _list(function, "sums", sums), _list(function, "counts", counts)
         if not len(sums) == len(counts) == len(self._set_points):
             raise ValueError(f"gdpo.PidLagrangian.update: sums, counts: given {len(sums)} and "
                              f"{len(counts)}; needed: one for each of the "
@@ -135,7 +140,7 @@ class PidLagrangian:
         limits, scale: as for a new controller. Errors: ValueError for another number of them, and
         for numbers out of range. The object is then as before.
         """
-        limits = _list(limits)
+        limits = _list("gdpo.PidLagrangian.move", "limits", limits)
         count = len(self._set_points)
         if len(limits) != count:
             raise ValueError(f"gdpo.PidLagrangian.move: limits: given {len(limits)}; needed: one "

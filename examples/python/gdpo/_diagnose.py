@@ -61,7 +61,7 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
     settings = " ".join(f"{name}={word(bool(value))}" for name, value in (
         ("first_step", first_step), ("later_step", later_step), ("whole_step", whole_step),
         ("log_ratio_surrogate", log_ratio_surrogate)))
-    settings += "".join(f" {name}={float(value)!r}" for name, value in thresholds.items())
+    settings += "".join(f" {name}={word(value)}" for name, value in thresholds.items())
     with our_errors():
         lines = ops.diagnose(None if metrics is None else metrics.result.detach().cpu(),
                              None if report is None else report.numbers, settings,

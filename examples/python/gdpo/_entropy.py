@@ -29,7 +29,12 @@ class AdaptiveEntropy:
 
     def __init__(self, initial: float = 0.0, **settings: float) -> None:
         self._settings = " ".join(f"{name}={word(value)}" for name, value in settings.items())
-        self._step([float(initial), math.inf])
+        try:
+            initial = float(initial)
+        except (TypeError, ValueError):
+            raise ValueError(f"gdpo.AdaptiveEntropy: initial: given {initial!r}; needed: a number"
+                             ) from None
+        self._step([initial, math.inf])
 
     def _step(self, state: list, *entropy: float) -> None:
         numbers = [torch.tensor([row], dtype=torch.float64)

@@ -113,5 +113,5 @@ def explain(rewards: Any, *, group: int, estimator: str = "gdpo", group_size: in
         table, lines, numbers = ops.explain(
             values.cpu(), text, group, list(reward_names), size,
             None if ids is None else ids.cpu(), None if offsets is None else offsets.cpu(),
-            weights_of(function, weights), flat(gates), *arrays)
+            weights_of(function, weights), flat(function, gates), *arrays)
     return Explanation(table, lines, numbers.tolist())

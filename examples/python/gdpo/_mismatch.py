@@ -6,6 +6,7 @@ import torch
 from ._library import CUDA_MISSING, ops, our_errors
 from ._numbers import NumbersByName
 from ._policy_loss import batch_arrays
+from ._settings import word
 
 
 class Mismatch(NumbersByName):
@@ -99,8 +100,6 @@ def mismatch(*, rollout_logp: torch.Tensor, old_logp: Optional[torch.Tensor] = N
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "weights": weights, "completion_mask": completion_mask})
     arrays = [None if array is None else _readable(array.detach()) for array in arrays]
-    words = {name: str(value).lower() if isinstance(value, bool) else repr(float(value))
-             for name, value in settings.items()}
-    line = " ".join(f"{name}={word}" for name, word in words.items())
+    line = " ".join(f"{name}={word(value)}" for name, value in settings.items())
     with torch.no_grad(), our_errors():
         return Mismatch(ops.mismatch(keys, float(bound), line, first_row, *arrays))

@@ -160,6 +160,8 @@ class RunningMoments(_Normalizes):
         """
         def measure() -> torch.Tensor:
             function = "gdpo::RunningMoments"
+            if values is None:
+                raise ValueError(f"{function}: values: given None; needed: an array of numbers")
             with our_errors():
                 return ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
         self._go_on(ops.running_moments, self._moments, _of_all_ranks(measure, group))

@@ -192,7 +192,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
                                 same_everywhere(group_ids), group_offsets),
             tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
             penalty=penalty, keys=keys, by_reward=bool(weights is not None or gates))
-        given_weights, given_gates = weights_of(function, weights), flat(gates)
+        given_weights, given_gates = weights_of(function, weights), flat(function, gates)
         arrays, device = _of_tokens(
             function, {"token_rewards": token_rewards, "values": values, "logp": logp,
                        "ref_logp": ref_logp, "mask": mask, "offsets": offsets},
@@ -268,7 +268,8 @@ def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator
     with_shape = of_rows(values)
     with torch.no_grad(), our_errors(lambda message: with_shape(in_python(message))):
         result = ops.step_advantages(values.cpu(), text, episodes, states, *on_cpu(groups),
-                                     weights_of(function, weights), flat(gates), *columns)
+                                     weights_of(function, weights), flat(function, gates),
+                                     *columns)
     return _like(rewards, result.to(values.device))
 
 

@@ -239,7 +239,7 @@ def select_groups(rewards: Any, *, group_size: int = 0, group_ids: Any = None,
                 flat_in=flat_in, reward=reward, missing=missing, min_std=min_std, top_p=top_p,
                 wanted=wanted, max_attempts=max_attempts, give_up=give_up), attempt, groups[0],
             *(None if a is None else a.cpu() for a in groups[1:]), weights_of(function, weights),
-            flat(gates), *(None if a is None else a.cpu() for a in (used, flags)))
+            flat(function, gates), *(None if a is None else a.cpu() for a in (used, flags)))
     flat_in_sum_only, refill, gave_up = numbers.tolist()
     return SelectedGroups(chosen, rows, offsets, verdicts.split("\n") if verdicts else [], stds,
                           flat_in_sum_only, refill, bool(gave_up))
