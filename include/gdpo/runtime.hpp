@@ -22,13 +22,15 @@
 ///     step_advantage(name)          "gigpo", "gigpo_no_std", "trinity::gigpo"
 ///     token_baseline(name)          "verl::optimal_token_baseline", ...
 ///     value_loss(name)              "verl::value_loss", "slime::value_loss", ...
+///     whitening(name)               "tokens", "verl::masked_whiten", ...: for whiten_into
 ///     configured_loss(line)         a loss with its settings from one line of text
 ///     configured_estimator(line)    the same for an estimator; configured_shaping, ... for others
 ///
 /// Levels are the importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode,
 /// KL terms verl's kl_loss_type. `estimator_names()`, `loss_names()`, `prepass_names()`,
 /// `shaping_names()`, `running_names()`, `token_advantage_names()`, `outcome_advantage_names()`,
-/// `step_advantage_names()`, `token_baseline_names()` and `value_loss_names()` list the names.
+/// `step_advantage_names()`, `token_baseline_names()`, `value_loss_names()` and
+/// `whitening_names()` list the names.
 /// presets/all.hpp (`presets::for_each_estimator` and its siblings) also has the trainer's option
 /// behind each name, and the version that it was checked against.
 ///
@@ -491,10 +493,12 @@ inline void read_kl(const char* function, const char* argument, std::string_view
                               : KlGradient::Direct;
 }
 inline const Table<Renorm>& renorms() {
-  static const Table<Renorm> entries = {{"none", renorm::none()},
-                                        {"batch", renorm::batch()},
-                                        {"group", renorm::per_group()},
-                                        {"tokens", renorm::token_weighted_batch()}};
+  static const Table<Renorm> entries = [] {
+    Table<Renorm> table = {
+        {"none", renorm::none()}, {"batch", renorm::batch()}, {"group", renorm::per_group()}};
+    for (const auto& entry : table_in<Renorm>(presets::with_whitenings)) table.push_back(entry);
+    return table;
+  }();
   return entries;
 }
 }  // namespace detail
@@ -544,6 +548,19 @@ inline const std::vector<std::string>& value_loss_names() {
 inline ValueLoss value_loss(std::string_view name) {
   return detail::named("gdpo::runtime::value_loss", "name", name,
                        detail::table_in<ValueLoss>(presets::with_value_losses));
+}
+
+/// The names of all whitenings, in the order of presets/all.hpp.
+inline const std::vector<std::string>& whitening_names() {
+  return detail::names_in<Renorm>(presets::with_whitenings);
+}
+
+/// The second normalization over tokens of that name, such as "verl::masked_whiten", for
+/// whiten_into and as `renorm` of an estimator over tokens.
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline Renorm whitening(std::string_view name) {
+  return detail::named("gdpo::runtime::whitening", "name", name,
+                       detail::table_in<Renorm>(presets::with_whitenings));
 }
 
 /// The aggregate of verl's loss_agg_mode, to be set as `loss.aggregate`: "token-mean", "token-sum",
@@ -856,8 +873,8 @@ inline Loss configured_loss(std::string_view line) {
 ///
 /// NAME is that of `estimator`; SETTING and VALUE are as in configured_loss. An estimator has the
 /// settings of its own scale, and those of a renormalization unless `renorm.over` is none. `renorm`
-/// (none, batch, group, tokens) sets all of the renormalization as the functions of namespace
-/// renorm do, `missing` is short for `missing.entry`. Weights and gates are lists: set them in the
+/// (none, batch, group, or one of whitening_names()) sets all of the renormalization, `missing` is
+/// short for `missing.entry`. Weights and gates are lists: set them in the
 /// value.
 ///
 /// Errors: as those of configured_loss.
@@ -900,6 +917,10 @@ inline OptimalTokenBaseline configured_token_baseline(std::string_view line) {
 /// The same for a value loss: "verl::value_loss clip=0.2".
 inline ValueLoss configured_value_loss(std::string_view line) {
   return detail::configured("gdpo::runtime::configured_value_loss", line, &value_loss).value;
+}
+/// The same for a whitening: "verl::masked_whiten keep_mean=true".
+inline Renorm configured_whitening(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_whitening", line, &whitening).value;
 }
 
 /// A setting of a loss, an estimator, ... as a line of text writes it.

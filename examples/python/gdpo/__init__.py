@@ -20,7 +20,8 @@ from ._entropy import AdaptiveEntropy
 from ._explain import Explanation, explain
 from ._library import VERSION as __version__
 from ._library import (contrastive_losses, estimators, instruction_set, losses,
-                       outcome_estimators, step_estimators, token_baselines, token_estimators)
+                       outcome_estimators, step_estimators, token_baselines, token_estimators,
+                       value_losses, whitenings)
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
 from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens
@@ -34,6 +35,8 @@ from ._token_advantages import (AdvantagesAndReturns, AdvantagesReturnsAndReport
                                 token_advantages)
 from ._update import (ClippedGradient, Packing, Plan, SelectedGroups, clip_grad_norm, pack, plan,
                       polyak, select_groups)
+from ._value_loss import ValueLoss, ValueMetrics
+from ._whiten import whiten
 from .configs import Configured, from_config
 
 __all__ = ["AdaptiveEntropy", "AdvantagesAndReturns", "AdvantagesReturnsAndReport",
@@ -41,10 +44,11 @@ __all__ = ["AdaptiveEntropy", "AdvantagesAndReturns", "AdvantagesReturnsAndRepor
            "Explanation", "Finding", "GatheredRows", "Metrics", "Mismatch", "Packing",
            "PidLagrangian", "PidStep", "Plan", "PolicyLoss", "Prepared", "Ranks", "Report",
            "ReturnScale", "RunningMoments", "SelectedGroups", "Setting", "Step", "TokenLogprobs",
-           "WholeTokens", "advantages", "clip_grad_norm", "contrastive_losses", "count",
-           "count_group_tokens", "diagnose", "estimator_settings", "estimators", "explain",
-           "from_config", "grad_scale", "instruction_set", "loss_settings", "losses", "mismatch",
-           "optimal_token_baseline", "outcome_advantages", "outcome_estimators", "pack", "plan",
-           "polyak", "prepare", "prepasses", "select_groups", "shape_rewards", "shapings",
-           "step_advantages", "step_estimators", "token_advantages", "token_baselines",
-           "token_estimators", "token_logprobs", "__version__"]
+           "ValueLoss", "ValueMetrics", "WholeTokens", "advantages", "clip_grad_norm",
+           "contrastive_losses", "count", "count_group_tokens", "diagnose", "estimator_settings",
+           "estimators", "explain", "from_config", "grad_scale", "instruction_set", "loss_settings",
+           "losses", "mismatch", "optimal_token_baseline", "outcome_advantages",
+           "outcome_estimators", "pack", "plan", "polyak", "prepare", "prepasses", "select_groups",
+           "shape_rewards", "shapings", "step_advantages", "step_estimators", "token_advantages",
+           "token_baselines", "token_estimators", "token_logprobs", "value_losses", "whiten",
+           "whitenings", "__version__"]

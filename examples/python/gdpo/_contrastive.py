@@ -5,10 +5,10 @@ import torch
 
 from ._advantages import grouping
 from ._library import ARRAYS, check_tensors, check_type, ops, raise_ours, refuse_hidden_gradient
+from ._measured import LossModule
 from ._policy_loss import (LossAndMetrics, Metrics, batch_arrays, check_gradient, in_words_of,
                            on_cpu, with_group_offsets)
-from ._numbers import wrapped
-from ._settings import configured, described, keywords, line, takes_settings
+from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @takes_settings("contrastive")
-class ContrastiveLoss(torch.nn.Module):
+class ContrastiveLoss(LossModule):
     """REAL (arXiv 2602.05630): contrasts the good rows of a group with its bad ones.
 
     With S_i the mean over the tokens of row i of logp - old_logp, divided by tau,
@@ -45,16 +45,10 @@ class ContrastiveLoss(torch.nn.Module):
     Errors: ValueError, as from PolicyLoss.
     """
 
-    def __init__(self, name: str = "real", **settings: "Unpack[ContrastiveSettings]") -> None:
-        super().__init__()
-        #: The loss in one line, as the operator takes it.
-        self.line = configured("contrastive", line("gdpo.ContrastiveLoss", (name,), settings))
+    _what = "contrastive"
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in keywords("contrastive"):
-            raise AttributeError(f"gdpo.ContrastiveLoss: {name} is set when the loss is made: "
-                                 f"ContrastiveLoss(..., {name}={value!r})")
-        super().__setattr__(name, value)
+    def __init__(self, name: str = "real", **settings: "Unpack[ContrastiveSettings]") -> None:
+        super().__init__(line("gdpo.ContrastiveLoss", (name,), settings))
 
     def forward(self, logp: torch.Tensor, *, counts: torch.Tensor,
                 advantages: Optional[torch.Tensor] = None,
@@ -122,6 +116,3 @@ class ContrastiveLoss(torch.nn.Module):
     if TYPE_CHECKING:  # of torch.nn.Module.__call__ type checkers know nothing
         @typed_as(forward)
         def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
-
-    def extra_repr(self) -> str:
-        return wrapped(described("contrastive", self.line))

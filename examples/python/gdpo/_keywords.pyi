@@ -358,3 +358,33 @@ class TokenBaselineSettings(TypedDict, total=False):
     place: Optional[str]  # which tokens share a baseline
     members: Optional[str]  # which rows a group has
     tail: Optional[str]  # what the end of the longest row gets
+
+
+class ValueLossSettings(TypedDict, total=False):
+    clip: Optional[float]  # how far a value may move
+    half: Optional[bool]  # the squares are halved
+    mode: Optional[str]  # the formula
+    aggregate_mode: Optional[str]  # the formula
+    over: Optional[str]  # the count of the step that divides
+    aggregate_over: Optional[str]  # the count of the step that divides
+    count_eps: Optional[float]  # added to that count
+    aggregate_count_eps: Optional[float]  # added to that count
+    scale: Optional[float]  # factor of the loss
+    aggregate_scale: Optional[float]  # factor of the loss
+    row_count_eps: Optional[float]  # added to the tokens of each row or group
+    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row or group
+    constant: Optional[float]  # the length that divides, in tokens
+    aggregate_constant: Optional[float]  # the length that divides, in tokens
+    padded_width: Optional[bool]  # with constant 0, the padded width divides
+    aggregate_padded_width: Optional[bool]  # with constant 0, the padded width divides
+    delta: Optional[float]  # from where on the loss is linear
+    aggregate: Optional[str]  # what the loss is divided by
+
+
+class WhiteningSettings(TypedDict, total=False):
+    over: Optional[str]  # what the second normalization runs over
+    ddof: Optional[int]  # degrees of freedom taken off n
+    eps: Optional[float]  # added where eps_at says
+    eps_at: Optional[str]  # where eps stands
+    count_eps: Optional[float]  # added to the count that sums are divided by
+    keep_mean: Optional[bool]  # scale about the mean and add it back

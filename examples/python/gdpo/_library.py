@@ -44,7 +44,10 @@ else:
 # The arrays of a batch, in the order of the operators' arguments (tokens/array_list.hpp).
 ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
 
-# Those of them that have one number for each token.
+# Those of a value loss, which has another batch.
+VALUE_ARRAYS = tuple(a.name for a in ops.value_loss.default._schema.arguments[3:])
+
+# Those of ARRAYS that have one number for each token.
 TOKEN_ARRAYS = tuple(a for a in ARRAYS
                      if a not in ("advantages", "row_weights", "group_tokens", "truncated",
                                   "offsets"))
@@ -135,7 +138,7 @@ def _tag_compile_cache() -> None:
     Stored code holds the sizes of the operators' results, which grow with what they report, but the
     key it is stored by does not. The tag is part of every such key.
     """
-    held = "\n".join(names("result") + names("report", 1))
+    held = "\n".join(names("result") + names("report", 1) + names("value_result"))
     torch.compiler.config.cache_key_tag += f" gdpo:{zlib.crc32(held.encode()):08x}"
 
 
@@ -155,6 +158,16 @@ def losses() -> List[str]:
 def contrastive_losses() -> List[str]:
     """The names that `ContrastiveLoss` takes: "real" and "ms_swift::real"."""
     return list(names("contrastive_losses"))
+
+
+def value_losses() -> List[str]:
+    """The names that `ValueLoss` takes, such as "verl::value_loss"."""
+    return list(names("value_losses"))
+
+
+def whitenings() -> List[str]:
+    """The names that `whiten` takes, such as "verl::masked_whiten"."""
+    return list(names("whitenings"))
 
 
 def token_estimators() -> List[str]:
@@ -207,8 +220,24 @@ def _fake_gradient(logp, wanted: bool) -> torch.Tensor:
     return logp.new_empty(logp.shape if wanted else (0,), dtype=computed_in(logp.dtype))
 
 
-def _fake_result(tensor) -> torch.Tensor:
-    return tensor.new_empty((len(names("result")),), dtype=torch.float64)
+def _fake_result(tensor, what: str = "result") -> torch.Tensor:
+    return tensor.new_empty((len(names(what)),), dtype=torch.float64)
+
+
+@torch.library.register_fake("gdpo::value_loss")
+def _(loss, counts, gradient, values=None, *arrays, **named):
+    return (_fake_value(values), _fake_gradient(values, gradient),
+            _fake_result(values, "value_result"))
+
+
+@torch.library.register_fake("gdpo::token_moments")
+def _(values, mask=None):
+    return values.new_empty((1, 7), dtype=torch.float64)
+
+
+@torch.library.register_fake("gdpo::whiten")
+def _(values, line, mask=None, moments=None):
+    return values.new_empty(values.shape, dtype=computed_in(values.dtype))
 
 
 @torch.library.register_fake("gdpo::scaled")
@@ -256,6 +285,7 @@ def _(passes, degenerate=None, groups=None, *arrays, **named):
 
 
 @torch.library.register_fake("gdpo::merge_results")
+@torch.library.register_fake("gdpo::merge_value_results")
 @torch.library.register_fake("gdpo::merge_reports")
 def _(a, b):
     return a.new_empty(a.shape)
@@ -349,8 +379,9 @@ def _(dlogp, dentropy, logits, *arguments):
     return logits.new_empty(logits.shape)
 
 
-# Where arguments stand: logp among those of an operator, entropies among the arrays behind it.
-_LOGP = {"gdpo::policy_loss": 4, "gdpo::contrastive_loss": 3}
+# Where arguments stand: logp, or values, among those of an operator, entropies among the arrays
+# behind it.
+_LOGP = {"gdpo::policy_loss": 4, "gdpo::contrastive_loss": 3, "gdpo::value_loss": 3}
 _ENTROPIES = ARRAYS.index("entropies")
 
 
@@ -407,6 +438,7 @@ def _derivative_of(operator: str, what: str) -> None:
 
 _derivative_of("gdpo::policy_loss", "gdpo.PolicyLoss")
 _derivative_of("gdpo::contrastive_loss", "gdpo.ContrastiveLoss")
+_derivative_of("gdpo::value_loss", "gdpo.ValueLoss")
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,18 +4,16 @@ import functools
 import inspect
 import math
 import re
-from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
-                    Sequence, TypeVar, Union)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, TypeVar)
 
 import torch
 
 from ._advantages import grouping
 from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
-                       did_you_mean, names, ops, our_errors, raise_ours, refuse_hidden_gradient,
+                       did_you_mean, ops, our_errors, raise_ours, refuse_hidden_gradient,
                        refuse_transforms, unwrapped)
-from ._numbers import NumbersByName, shown, wrapped
-from ._settings import (configured, described, keywords, line, loss_settings, said, takes_settings,
-                        word)
+from ._measured import LossModule, Measured
+from ._settings import line, loss_settings, said, takes_settings, word
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
         """A decorator that gives a method the parameters and the result of another one."""
 
 
-class Metrics(NumbersByName):
+class Metrics(Measured):
     """What a loss call measured, a mapping; the numbers are read when the first is asked for.
 
     `metrics["clip_fraction.sum"]` is one number, `dict(metrics)` has all, and `names()` lists them:
@@ -40,28 +38,7 @@ class Metrics(NumbersByName):
     result: the numbers as a tensor, or a mapping that has all of them.
     """
 
-    _such_as = "clip_fraction.sum"
-
-    def __init__(self, result: Union[torch.Tensor, Mapping[str, float]]) -> None:
-        # Trainers rebuild a mapping in what a module returns from its items.
-        if not isinstance(result, torch.Tensor):
-            result = torch.tensor([float(result[name]) for name in self.names()],
-                                  dtype=torch.float64)
-        #: The numbers, float64, in the order of names().
-        self.result = result
-
-    @staticmethod
-    def names() -> List[str]:
-        """The names of the numbers, in their order."""
-        return list(names("result"))
-
-    def _tensor(self) -> torch.Tensor:
-        return self.result
-
-    def mean(self, name: str) -> float:
-        """The mean of a metric over the valid tokens; 0 where none was counted."""
-        count = self[name + ".count"]
-        return self[name + ".sum"] / count if count > 0 else 0.0
+    kind, _map, _merge = "result", "metrics_map", "merge_results"
 
     def to_dict(self, prefix: str = "") -> Dict[str, float]:
         """The metrics under the keys that TRL and ms-swift log, each after `prefix`.
@@ -69,22 +46,7 @@ class Metrics(NumbersByName):
         Such as kl, entropy, clip_ratio/region_mean, completions/mean_length; the loss is not among
         them. Not inside of a function that torch.compile traces whole.
         """
-        keys, values = ops.metrics_map(self.result.detach().cpu(), prefix)
-        return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
-
-    def merge(self, other: "Metrics") -> "Metrics":
-        """The metrics of two micro-batches or ranks of one step together, on the CPU.
-
-        Errors: ValueError where they were divided by different counts, or by fewer tokens or rows
-        than both hold.
-        """
-        with our_errors():
-            return Metrics(ops.merge_results(self.result.detach().cpu(),
-                                             other.result.detach().cpu()))
-
-    def __repr__(self) -> str:
-        numbers = {"loss": self["loss"], **self.to_dict()}
-        return shown("gdpo.Metrics", (f"{key}: {value:.6g}" for key, value in numbers.items()))
+        return self._keys(prefix)
 
 
 class LossAndMetrics(NamedTuple):
@@ -105,12 +67,13 @@ class LossFromLogits(NamedTuple):
 
 def check_gradient(function: str, wanted: torch.Tensor, name: str,
                    arrays: Dict[str, Optional[torch.Tensor]]) -> None:
-    """Raises ValueError where other log-probs need a gradient and the policy's do not."""
+    """Raises ValueError where other log-probs or values need a gradient and these do not."""
     if wanted.requires_grad or not torch.is_grad_enabled():
         return
     for other, array in arrays.items():
-        if other.endswith("_logp") and array is not None and array.requires_grad:
-            do = "do" if name == "logits" else "does"
+        if (other.endswith(("_logp", "_values", "returns")) and array is not None
+                and array.requires_grad):
+            do = "does" if name == "logp" else "do"
             raise ValueError(f"{function}: {other}: given a tensor that requires a gradient, with "
                              f"{name} that {do} not; needed: the other way round, because a loss "
                              f"is differentiated by {name} alone (are the two swapped?)")
@@ -245,7 +208,7 @@ def _of_groups(function: str, count_on_cpu: Any, arrays: list, group_size: int, 
 
 
 @takes_settings("loss")
-class PolicyLoss(torch.nn.Module):
+class PolicyLoss(LossModule):
     """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
 
     name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "gspo", "cispo", "sapo") or a
@@ -270,24 +233,18 @@ class PolicyLoss(torch.nn.Module):
     torch.compile makes a RuntimeError with the same words of it.
     """
 
+    _what = "loss"
+
     def __init__(self, name: str, level: Optional[str] = None,
                  **settings: "Unpack[LossSettings]") -> None:
-        super().__init__()
-        words = (name,) if level is None else (name, level)
-        #: The loss in one line, as the operator takes it.
-        self.line = configured("loss", line("gdpo.PolicyLoss", words, settings))
+        super().__init__(line("gdpo.PolicyLoss", (name,) if level is None else (name, level),
+                              settings))
         given = said("loss", self.line)
         if "kl.beta" not in given and given.keys() & {"kl", "kl.estimator", "kl.against"} and (
                 not has_kl(self)):
             raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "
                              f"coefficient of the KL term, which \"{self.line.split()[0]}\" does "
                              "not have (0: off)")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in keywords("loss"):
-            raise AttributeError(f"gdpo.PolicyLoss: {name} is set when the loss is made: "
-                                 f"PolicyLoss(..., {name}={value!r})")
-        super().__setattr__(name, value)
 
     def forward(self, logp: torch.Tensor, *, counts: torch.Tensor,
                 advantages: Optional[torch.Tensor] = None,
@@ -434,9 +391,6 @@ class PolicyLoss(torch.nn.Module):
             raise_ours(error, in_words_of(function))
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
-
-    def extra_repr(self) -> str:
-        return wrapped(described("loss", self.line))
 
 
 def loss_of_arrays(loss: PolicyLoss, counts: torch.Tensor, arrays: list) -> tuple:

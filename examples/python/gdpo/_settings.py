@@ -9,16 +9,18 @@ from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, O
                     TypeVar)
 
 from ._library import (contrastive_losses, did_you_mean, estimators, losses, ops, our_errors,
-                       outcome_estimators, step_estimators, token_baselines, token_estimators)
+                       outcome_estimators, step_estimators, token_baselines, token_estimators,
+                       value_losses, whitenings)
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 _NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_losses,
           "token_advantages": token_estimators, "outcome_advantages": outcome_estimators,
-          "step_advantages": step_estimators, "token_baseline": token_baselines}
+          "step_advantages": step_estimators, "token_baseline": token_baselines,
+          "value_loss": value_losses, "whitening": whitenings}
 # What the library calls the settings of the names that these calls take.
 _CALLS = {"advantages": "estimator", "token_advantages": "token_advantages",
           "outcome_advantages": "outcome_advantages", "step_advantages": "step_advantages",
-          "optimal_token_baseline": "token_baseline"}
+          "optimal_token_baseline": "token_baseline", "whiten": "whitening"}
 _PAIR = "two numbers, LO,HI"
 _TYPES = {"number": "float", "integer": "int", "true or false": "bool",
           _PAIR: "Tuple[float, float]"}
@@ -36,8 +38,8 @@ class Setting(NamedTuple):
 
 def settings_of(what: str, line: str = "") -> List[Setting]:
     """The settings of a "loss", an "estimator", a "contrastive" loss, a "prepass",
-    "token_advantages", "outcome_advantages", "step_advantages" or a "token_baseline" of that line,
-    of "pid" or "diagnose".
+    "token_advantages", "outcome_advantages", "step_advantages", a "token_baseline", "value_loss" or
+    "whitening" of that line, of "pid" or "diagnose".
 
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
@@ -49,11 +51,14 @@ def loss_settings(name: str) -> List[Setting]:
     """The settings of `PolicyLoss(name)`: name, kind, value, what fits, meaning.
 
     name: one of `losses()`, perhaps with a level and settings behind it, as in "dapo low=0.1"; or
-      one of `contrastive_losses()`, for the settings of `ContrastiveLoss(name)`.
+      one of `contrastive_losses()` or `value_losses()`, for the settings of
+      `ContrastiveLoss(name)` or `ValueLoss(name)`.
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
-    contrastive = name.strip().split(" ")[0] in contrastive_losses()
-    return settings_of("contrastive" if contrastive else "loss", name)
+    head = name.strip().split(" ")[0]
+    kind = ("contrastive" if head in contrastive_losses() else
+            "value_loss" if head in value_losses() else "loss")
+    return settings_of(kind, name)
 
 
 def estimator_settings(name: str, call: str = "advantages") -> List[Setting]:
@@ -61,7 +66,7 @@ def estimator_settings(name: str, call: str = "advantages") -> List[Setting]:
 
     name: one of `estimators()`, perhaps with settings behind it, as in "trl::gdpo ddof=0".
     call: whose name it is: "advantages", "token_advantages", "outcome_advantages",
-      "step_advantages" or "optimal_token_baseline".
+      "step_advantages", "optimal_token_baseline" or "whiten".
     Errors: ValueError for an unknown name or setting, with a list of the known ones.
     """
     if call not in _CALLS:

@@ -325,6 +325,36 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
     return Result(loss, float(size.detach()))
 
 
+def value_loss(settings: Settings, counts: Counts, mask: torch.Tensor, values: torch.Tensor,
+               returns: torch.Tensor, old_values: Optional[torch.Tensor] = None, *,
+               clip: float = INF, half: bool = True, delta: float = INF,
+               row_weights_given: Optional[torch.Tensor] = None,
+               group_tokens: Optional[torch.Tensor] = None) -> Result:
+    """The loss of a critic over a padded batch, in float64; of `settings` the aggregate is read.
+
+    h max(square(v - R), square(clip(v, v_old - clip, v_old + clip) - R)), where from |e| = delta on
+    square(e) = 2 delta (|e| - delta / 2). A tie has the gradient of the first.
+    """
+    mask = mask.bool()
+    v, target = (a.double().masked_fill(~mask, 0.0) for a in (values, returns))
+
+    def square(error: torch.Tensor) -> torch.Tensor:
+        if delta == INF:
+            return error ** 2
+        return torch.where(error.abs() <= delta, error ** 2, 2 * delta * (error.abs() - delta / 2))
+
+    terms = square(v - target)
+    if clip < INF:
+        old = old_values.double().masked_fill(~mask, 0.0)
+        clipped = square(torch.minimum(torch.maximum(v, old - clip), old + clip) - target)
+        terms = torch.where(clipped > terms, clipped, terms)
+    weight = row_weights(settings, mask, counts, group_tokens) * (0.5 if half else 1.0)
+    if row_weights_given is not None:
+        weight = weight * row_weights_given.double()
+    loss = (weight[:, None] * mask * terms).sum()
+    return Result(loss, float(loss.detach()))
+
+
 def with_aggregate(settings: Settings, mode: str) -> Settings:
     """The settings with verl's aggregate of that name, which replaces all of the aggregate."""
     changed = {

@@ -16,7 +16,7 @@ import torch
 
 import gdpo
 from batches import packed, random_batch
-from gdpo._library import ARRAYS, CUDA_MISSING
+from gdpo._library import ARRAYS, CUDA_MISSING, VALUE_ARRAYS
 from gdpo._policy_loss import values_of
 
 cpu = torch.ops.gdpo
@@ -122,6 +122,25 @@ def test_losses(device, name, layout, dtype):
         same_bits(got[2], want[2])
         close(got[3], want[3], 1e-5)
     assert gradient is False and got[1].shape == got[2].shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", gdpo.value_losses())
+def test_value_losses(device, name, layout, dtype):
+    arrays = loss_arrays(layout, dtype)
+    given = {"values": arrays["logp"], "old_values": arrays["old_logp"],
+             "returns": arrays["ref_logp"], "mask": arrays["mask"],
+             "offsets": arrays.get("offsets"), "row_weights": arrays["row_weights"]}
+    counts = cpu.count(*listed({key: arrays.get(key) for key in ("mask", "offsets")}))
+    line = gdpo.ValueLoss(name, clip=0.2).line
+    given = [given.get(key) for key in VALUE_ARRAYS]
+    for gradient in (True, False):
+        want = cpu.value_loss(line, counts, gradient, *given)
+        got = device.call("value_loss", line, counts, gradient, *given)
+        close(got[0], want[0], 1e-6)
+        same_bits(got[1], want[1])
+        close(got[2], want[2], 1e-5)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)

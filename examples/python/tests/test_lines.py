@@ -20,7 +20,8 @@ from gdpo._settings import keywords, line, settings_of, stub
 REWARDS = torch.rand(12, 3, generator=torch.Generator().manual_seed(2))
 LISTS = {"loss": (gdpo.losses, gdpo.loss_settings),
          "estimator": (gdpo.estimators, gdpo.estimator_settings),
-         "contrastive": (gdpo.contrastive_losses, gdpo.loss_settings)}
+         "contrastive": (gdpo.contrastive_losses, gdpo.loss_settings),
+         "value_loss": (gdpo.value_losses, gdpo.loss_settings)}
 
 
 def configure(what, name, **settings):
@@ -36,6 +37,8 @@ def configure(what, name, **settings):
         name = gdpo.PolicyLoss(" ".join([first, *kept, *rest]), **settings).line
     elif what == "contrastive":
         name = gdpo.ContrastiveLoss(name, **settings).line
+    elif what == "value_loss":
+        name = gdpo.ValueLoss(name, **settings).line
     else:
         gdpo.advantages(REWARDS, group_size=4, estimator=name, tokens=torch.ones(12),
                         baseline=torch.zeros(12), penalty=torch.zeros(12), **settings)
@@ -108,7 +111,7 @@ def test_every_setting_by_all_its_names(what, name):
 def test_keywords_are_those_of_the_lists(what):
     known = keywords(what)
     function = {"loss": gdpo.PolicyLoss, "estimator": gdpo.advantages,
-                "contrastive": gdpo.ContrastiveLoss}[what]
+                "contrastive": gdpo.ContrastiveLoss, "value_loss": gdpo.ValueLoss}[what]
     assert known.keys() <= inspect.signature(function).parameters.keys()
     for keyword, setting in known.items():
         assert f"{keyword} ({setting.name}): " in re.sub(r"\s+", " ", function.__doc__)

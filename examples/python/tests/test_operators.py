@@ -170,6 +170,9 @@ def test_every_operator_is_checked():
              "policy_loss_from_logits_", "scaled", "scale_", "settings", "configure",
              "loss_over", "count",
              "count_groups", "count_group_tokens", "contrastive_loss",  # test_contrastive.py
+             "value_loss", "value_metrics_map", "explained_variance",
+             "merge_value_results",  # test_value_loss.py
+             "whiten", "token_moments",  # test_whiten.py
              "token_logprobs", "token_logprobs_backward", "advantages",
              "explain",  # test_explain.py
              "prepare", "names", "mismatch", "merge_mismatch", "mismatch_map",

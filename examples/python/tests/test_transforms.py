@@ -27,6 +27,11 @@ def policy_loss(level):
     return lambda x: loss(x, counts=COUNTS, advantages=ADVANTAGES, old_logp=OLD).loss
 
 
+def value_loss():
+    loss, returns = gdpo.ValueLoss(), OLD + 0.3
+    return lambda x: loss(x, counts=COUNTS, old_values=OLD, returns=returns).loss
+
+
 def from_logits(in_place):
     loss = gdpo.PolicyLoss("dapo")
     return lambda x: loss.from_logits(x * 1, TARGETS, counts=COUNTS, advantages=ADVANTAGES,
@@ -42,11 +47,13 @@ def token_logprobs(x):
 FUNCTIONS = {
     "PolicyLoss token": (policy_loss("token"), LOGP),
     "PolicyLoss sequence": (policy_loss("sequence"), LOGP),
+    "ValueLoss": (value_loss(), LOGP),
     "from_logits": (from_logits(False), LOGITS),
     "from_logits in place": (from_logits(True), LOGITS),
     "token_logprobs": (token_logprobs, LOGITS),
     "advantages": (lambda x: (WEIGHTS * gdpo.advantages(x, group_size=4)).sum(), REWARDS),
     "count": (lambda x: gdpo.count(mask=x).sum(), (LOGP < -0.8).float()),
+    "whiten": (lambda x: gdpo.whiten(x).square().sum(), LOGP),
     "prepare": (lambda x: gdpo.prepare("trl::token_truncate", logp=x, old_logp=x,
                                        rollout_logp=OLD).weights.square().sum(), LOGP),
 }
@@ -119,11 +126,12 @@ TRANSFORMS = {
     "backward twice": (lambda f, x: backward_through(
         lambda y: torch.utils.checkpoint.checkpoint(f, y, use_reentrant=False), x), gradient),
 }
-CONSTANTS = ("advantages", "count", "prepare")
+CONSTANTS = ("advantages", "count", "prepare", "whiten")
 #: What is right and not refused, beside all of CONSTANTS.
 RIGHT = {
     "PolicyLoss token": {"vmap", "functionalize", "jacobian", "backward twice", "compiled grad"},
     "PolicyLoss sequence": {"vmap", "functionalize", "jacobian", "backward twice", "compiled grad"},
+    "ValueLoss": {"vmap", "functionalize", "jacobian", "backward twice"},
     "from_logits": {"jacobian", "backward twice"},
     "from_logits in place": {"backward twice"},
     "token_logprobs": {"vmap", "backward through vmap", "vmap twice", "functionalize",

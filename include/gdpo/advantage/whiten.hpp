@@ -45,8 +45,8 @@ void whiten(const View<T, Rank>& values, const View<M, Rank>& mask, const Renorm
 /// settings throw invalid_input before anything is written. Reads the values twice and allocates
 /// nothing.
 ///
-/// Trainers' settings: verl::masked_whiten, nvlabs::masked_whiten; for NeMo-RL and OpenRLHF
-/// renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar).
+/// Trainers' settings: verl::masked_whiten, nvlabs::masked_whiten, openrlhf::batch_norm,
+/// nemo_rl::batch_norm, slime::whiten, areal::masked_normalization; by name runtime::whitening().
 template <class T, int Rank, class M = const unsigned char, class R>
 void whiten_into(View<T, Rank> values, View<M, Rank> mask, const Renorm& renorm,
                  View<R, Rank> out) {

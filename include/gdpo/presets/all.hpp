@@ -116,6 +116,9 @@ inline constexpr auto own_running = [](const auto& f) {
            Preset{"ema_baseline", update::EmaBaseline{}, "", "arXiv 2506.24119"},
            Preset{"return_scale", update::ReturnScale{}, "", ""});
 };
+inline constexpr auto own_whitenings = [](const auto& f) {
+  return f(Preset{"tokens", renorm::token_weighted_batch(), "", ""});
+};
 inline constexpr auto own_token_advantages = [](const auto& f) {
   return f(Preset{"distillation", distillation_advantage, "", "Thinking Machines 2025"});
 };
@@ -164,6 +167,14 @@ inline constexpr auto with_token_baselines = [](const auto& f) {
 };
 /// Calls f(preset) for each of them.
 inline constexpr detail::ForEach for_each_token_baseline{with_token_baselines};
+/// Calls f(preset...) with the whole list of second normalizations over tokens, each a Renorm.
+inline constexpr auto with_whitenings = [](const auto& f) {
+  return detail::with_all(f, detail::own_whitenings, verl::whitenings, nvlabs::whitenings,
+                          openrlhf::whitenings, nemo_rl::whitenings, slime::whitenings,
+                          areal::whitenings);
+};
+/// Calls f(preset) for each of them.
+inline constexpr detail::ForEach for_each_whitening{with_whitenings};
 /// Calls f(preset...) with the whole list of value losses.
 inline constexpr auto with_value_losses = [](const auto& f) {
   return detail::with_all(f, verl::value_losses, openrlhf::value_losses, nemo_rl::value_losses,

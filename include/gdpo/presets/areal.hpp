@@ -200,6 +200,12 @@ inline constexpr auto outcome_advantages = [](const auto& f) {
            Preset{"areal::reinforce", reinforce_outcome, "reward_norm=None", version},
            Preset{"areal::gae", gae_outcome, "reward_norm=None critic", version});
 };
+/// The whitenings by name.
+inline constexpr auto whitenings = [](const auto& f) {
+  return f(
+      Preset{"areal::masked_normalization", masked_normalization, "masked_normalization", version},
+      Preset{"areal::adv_norm", adv_norm, "adv_norm=batch", version});
+};
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {
   return f(Preset{"areal::value_loss", value_loss, "ppo_critic_loss_fn", version});

@@ -75,11 +75,12 @@ inline constexpr auto vapo = [] {
   return e;
 }();
 
+/// Normalization over the valid tokens of the batch: the population variance, at least 1e-8.
+inline constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
 namespace detail {
 template <class Rows>
 constexpr auto outcome(Rows rows) {
   using Tokens = TokenAdvantage<returns::RewardToGo, AnyKl>;
-  constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
   return OutcomeAdvantage<Rows, Tokens>{
       conventions(rows), Tokens{{0}, {0, {0, Against::Ref, {-20, 20}, {-10, 10}}}, {}, batch_norm},
       Placement::EveryToken};
@@ -189,6 +190,11 @@ inline constexpr auto outcome_advantages = [](const auto& f) {
       Preset{"nemo_rl::reinforce_plus_plus", reinforce_plus_plus_outcome,
              "ReinforcePlusPlusAdvantageEstimator", version},
       Preset{"nemo_rl::raw_reward", raw_reward_outcome, "RawRewardAdvantageEstimator", version});
+};
+/// The whitenings by name; GeneralizedAdvantageEstimator takes verl::masked_whiten.
+inline constexpr auto whitenings = [](const auto& f) {
+  return f(
+      Preset{"nemo_rl::batch_norm", batch_norm, "ReinforcePlusPlusAdvantageEstimator", version});
 };
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {

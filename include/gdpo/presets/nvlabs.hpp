@@ -99,6 +99,10 @@ inline constexpr auto estimators = [](const auto& f) {
              "compute_grpo_no_std_bn_outcome_advantage", version},
       Preset{"nvlabs::verl_gdpo", verl_gdpo, "compute_advantage[gdpo]", version});
 };
+/// The whitenings by name.
+inline constexpr auto whitenings = [](const auto& f) {
+  return f(Preset{"nvlabs::masked_whiten", masked_whiten, "masked_whiten", version});
+};
 /// The losses by name.
 inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"nvlabs::trl_grpo", trl_grpo_loss, "loss_type=grpo", version},

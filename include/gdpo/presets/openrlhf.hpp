@@ -167,6 +167,10 @@ inline constexpr auto losses = [](const auto& f) {
   return f(Preset{"openrlhf::ppo", ppo_loss, "policy_loss_type=ppo", release},
            Preset{"openrlhf::gspo", gspo_loss, "policy_loss_type=gspo", release});
 };
+/// The whitenings by name.
+inline constexpr auto whitenings = [](const auto& f) {
+  return f(Preset{"openrlhf::batch_norm", batch_norm, "compute_advantages_and_returns", version});
+};
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {
   return f(Preset{"openrlhf::value_loss", value_loss, "ValueLoss", version});

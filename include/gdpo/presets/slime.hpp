@@ -121,6 +121,10 @@ inline constexpr auto outcome_advantages = [](const auto& f) {
            Preset{"slime::reinforce_plus_plus_baseline", reinforce_plus_plus_baseline_outcome,
                   "advantage_estimator=reinforce_plus_plus_baseline", version});
 };
+/// The whitenings by name.
+inline constexpr auto whitenings = [](const auto& f) {
+  return f(Preset{"slime::whiten", whiten, "normalize_advantages", version});
+};
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {
   return f(Preset{"slime::value_loss", value_loss, "value_loss_function", version});

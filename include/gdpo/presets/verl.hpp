@@ -352,6 +352,10 @@ inline constexpr auto token_advantages = [](const auto& f) {
                   "adv_estimator=reinforce_plus_plus", version},
            Preset{"verl::remax", remax, "adv_estimator=remax", version});
 };
+/// The whitenings by name.
+inline constexpr auto whitenings = [](const auto& f) {
+  return f(Preset{"verl::masked_whiten", masked_whiten, "masked_whiten", version});
+};
 /// The value losses by name.
 inline constexpr auto value_losses = [](const auto& f) {
   return f(Preset{"verl::value_loss", value_loss, "compute_value_loss", version});

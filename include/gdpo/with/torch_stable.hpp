@@ -40,3 +40,5 @@
 #include <gdpo/with/torch_stable/settings.hpp>
 #include <gdpo/with/torch_stable/token_advantages.hpp>
 #include <gdpo/with/torch_stable/update.hpp>
+#include <gdpo/with/torch_stable/value_loss.hpp>
+#include <gdpo/with/torch_stable/whiten.hpp>

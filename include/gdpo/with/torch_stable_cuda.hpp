@@ -11,8 +11,9 @@
 ///       device::register_prepasses<CurrentStream>(library);
 ///     }
 ///
-/// These are policy_loss, policy_loss_forward and count; policy_loss_from_logits and its form in
-/// place, token_logprobs and its backward, scaled and scale_; advantages; prepare; and mismatch.
+/// These are policy_loss, policy_loss_forward, value_loss and count; policy_loss_from_logits and
+/// its form in place, token_logprobs and its backward, scaled and scale_; advantages; prepare; and
+/// mismatch.
 /// Each of the five groups may be compiled in a file of its own; losses and logits in one file
 /// share the kernels of losses. Their schemas are those of the library for the CPU, and so are
 /// arguments and results. What they compute, and how near it is to the CPU: gdpo/cuda.hpp. There

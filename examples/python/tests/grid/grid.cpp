@@ -29,7 +29,7 @@ STABLE_TORCH_LIBRARY(gdpo_grid, library) {
        {policy_loss_schema, policy_loss_forward_schema, policy_loss_from_logits_schema,
         policy_loss_from_logits_in_place_schema, token_logprobs_schema,
         token_logprobs_backward_schema, scaled_schema, scale_in_place_schema, count_schema,
-        advantages_schema, prepare_schema, mismatch_schema}) {
+        value_loss_schema, advantages_schema, prepare_schema, mismatch_schema}) {
     library.def(schema);
   }
 }

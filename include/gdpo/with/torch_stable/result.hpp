@@ -3,6 +3,7 @@
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/loss/loss_result.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/value/value_result.hpp>
 #include <gdpo/with/torch_stable/contrastive_line.hpp>
 #include <gdpo/with/torch_stable/tensor.hpp>
 #include <optional>
@@ -67,29 +68,54 @@ GDPO_DEVICE void visit_metric(M& m, const F& f) {
   constexpr gdpo::detail::metric::Facts facts = gdpo::detail::metric::list[q];
   for_each_part(facts.name, m.*facts.member, f);
 }
+GDPO_CALLS_ANY
+template <class N, class F>
+GDPO_DEVICE void for_each_count(N& n, const F& f) {
+  f("normalizer", ".tokens", n.tokens), f("normalizer", ".rows", n.rows);
+  f("normalizer", ".non_empty_rows", n.non_empty_rows), f("normalizer", ".given", n.given);
+}
+GDPO_CALLS_ANY
+template <class M, class F>
+GDPO_DEVICE void for_each_place(const char* name, M& m, const F& f) {
+  f(name, ".count", m.count), f(name, ".row", m.row), f(name, ".token", m.token);
+}
 /// Calls f for each number of a LossResult.
 GDPO_CALLS_ANY
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, LossResult>, int> = 0>
 GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   f("", "loss", r.loss), f("", "policy_loss", r.policy_loss), f("", "kl_loss", r.kl_loss);
   f("", "entropy_loss", r.entropy_loss);
-  auto& n = r.normalizer;
-  f("normalizer", ".tokens", n.tokens), f("normalizer", ".rows", n.rows);
-  f("normalizer", ".non_empty_rows", n.non_empty_rows), f("normalizer", ".given", n.given);
+  for_each_count(r.normalizer, f);
   f("", "over", r.over);
   auto& m = r.metrics;
   gdpo::detail::with_places<gdpo::detail::metrics_of_tokens + gdpo::detail::row_metrics>(
       [&](auto... q) { (visit_metric<q>(m, f), ...); });
   for_each_moment("advantage", m.advantage, f);
-#define GDPO_X(in_batch, in_row, ...)                              \
-  f("non_finite." #in_batch, ".count", m.non_finite.in_row.count); \
-  f("non_finite." #in_batch, ".row", m.non_finite.in_row.row);     \
-  f("non_finite." #in_batch, ".token", m.non_finite.in_row.token);
+#define GDPO_X(in_batch, in_row, ...) \
+  for_each_place("non_finite." #in_batch, m.non_finite.in_row, f);
   GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X
   f("", "rows", m.rows), f("", "empty_rows", m.empty_rows);
   f("", "degenerate_rows", m.degenerate_rows), f("", "entropy_threshold", m.entropy_threshold);
   f("", "one_ratio_a_row", m.one_ratio_a_row);
+}
+/// Calls f for each number of a ValueLossResult.
+GDPO_CALLS_ANY
+template <class R, class F,
+          std::enable_if_t<std::is_same_v<std::decay_t<R>, ValueLossResult>, int> = 0>
+GDPO_DEVICE void for_each_number(R&& r, const F& f) {
+  f("", "loss", r.loss);
+  for_each_count(r.normalizer, f);
+  f("", "over", r.over);
+  auto& m = r.metrics;
+  for_each_part("value_loss", m.loss, f), for_each_part("value", m.value, f);
+  for_each_part("error", m.error, f), for_each_part("clip_fraction", m.clip_fraction, f);
+  for_each_moment("returns", m.returns, f), for_each_moment("residuals", m.residuals, f);
+  for_each_place("non_finite.values", m.non_finite.values, f);
+  for_each_place("non_finite.old_values", m.non_finite.old_values, f);
+  for_each_place("non_finite.returns", m.non_finite.returns, f);
+  for_each_place("non_finite.row_weights", m.non_finite.weights, f);
+  f("", "rows", m.rows), f("", "empty_rows", m.empty_rows);
 }
 /// Of flags (groups, `rewards`), how many groups have the flag of reward c.
 inline index_t flags_set(const std::vector<unsigned char>& flags, std::size_t rewards,
@@ -188,6 +214,13 @@ void read_numbers(const char* function, const char* name, const Tensor& tensor, 
                      " numbers that the call returned");
   for_each_number(result, ReadNumbers{source});
 }
+/// The numbers of merge() of two results R, by theirs.
+template <class R>
+Tensor merged(const char* function, const Tensor& a, const Tensor& b) {
+  R first, second;
+  read_numbers(function, "a", a, first), read_numbers(function, "b", b, second);
+  return numbers_of(merge(first, second));
+}
 /// A report of that many rewards.
 inline GroupReport report_of(std::int64_t rewards) {
   GroupReport report;
@@ -219,9 +252,10 @@ inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, doub
 /// What an operator of this name declares.
 inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
 /// Lists of names, one a line: those of "estimators", "losses", "contrastive_losses", "prepasses",
-/// "token_advantages", "outcome_advantages", "step_advantages", "token_baselines", "shapings" or
-/// "running", or of the numbers of a "result", which policy_loss returns, or of a "report" of that
-/// many rewards, which advantages returns. Errors: `invalid_input` for another word.
+/// "token_advantages", "outcome_advantages", "step_advantages", "token_baselines", "value_losses",
+/// "whitenings", "shapings" or "running", or of the numbers of a "result", which policy_loss
+/// returns, of a "value_result", which value_loss returns, or of a "report" of that many rewards,
+/// which advantages returns. Errors: `invalid_input` for another word.
 inline std::string names(const std::string& what, std::int64_t rewards) {
   std::string lines;
   constexpr std::pair<const char*, std::vector<std::string> (*)()> lists[] = {
@@ -234,6 +268,8 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
       {"outcome_advantages", [] { return runtime::outcome_advantage_names(); }},
       {"step_advantages", [] { return runtime::step_advantage_names(); }},
       {"token_baselines", [] { return runtime::token_baseline_names(); }},
+      {"value_losses", [] { return runtime::value_loss_names(); }},
+      {"whitenings", [] { return runtime::whitening_names(); }},
       {"shapings", [] { return runtime::shaping_names(); }},
       {"running", [] { return runtime::running_names(); }}};
   std::string words;
@@ -245,10 +281,13 @@ inline std::string names(const std::string& what, std::int64_t rewards) {
   }
   if (what == "result") {
     detail::for_each_number(LossResult{}, detail::NameNumbers{lines});
+  } else if (what == "value_result") {
+    detail::for_each_number(ValueLossResult{}, detail::NameNumbers{lines});
   } else if (what == "report" && rewards >= 0) {
     detail::for_each_number(detail::report_of(rewards), detail::NameNumbers{lines});
   } else {
-    contract::fail("gdpo::names", "what", "'" + what + "'", words + "result or report");
+    contract::fail("gdpo::names", "what", "'" + what + "'",
+                   words + "result, value_result or report");
   }
   return lines;
 }
@@ -268,10 +307,39 @@ inline std::tuple<std::string, Tensor> metrics_map(const Tensor& result,
 inline constexpr const char* merge_results_schema = "merge_results(Tensor a, Tensor b) -> Tensor";
 /// merge() of the results of two micro-batches or ranks.
 inline Tensor merge_results(const Tensor& a, const Tensor& b) {
-  LossResult first, second;
-  detail::read_numbers("gdpo::merge_results", "a", a, first);
-  detail::read_numbers("gdpo::merge_results", "b", b, second);
-  return detail::numbers_of(merge(first, second));
+  return detail::merged<LossResult>("gdpo::merge_results", a, b);
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* value_metrics_map_schema =
+    "value_metrics_map(Tensor result, str prefix) -> (str, Tensor)";
+/// ValueMetrics::to_map of a result of value_loss: the keys, one a line, and their values.
+inline std::tuple<std::string, Tensor> value_metrics_map(const Tensor& result,
+                                                         const std::string& prefix) {
+  ValueLossResult r;
+  detail::read_numbers("gdpo::value_metrics_map", "result", result, r);
+  return detail::lines_of(r.metrics.to_map(prefix));
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* explained_variance_schema =
+    "explained_variance(Tensor result, float eps=0.0) -> float";
+/// ValueMetrics::explained_variance of a result of value_loss. Errors: `invalid_input` for a
+/// negative `eps`.
+inline double explained_variance(const Tensor& result, double eps) {
+  constexpr const char* function = "gdpo::explained_variance";
+  gdpo::detail::check_eps(function, "eps", eps);
+  ValueLossResult r;
+  detail::read_numbers(function, "result", result, r);
+  return r.metrics.explained_variance(eps);
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* merge_value_results_schema =
+    "merge_value_results(Tensor a, Tensor b) -> Tensor";
+/// merge() of the results of value_loss of two micro-batches or ranks.
+inline Tensor merge_value_results(const Tensor& a, const Tensor& b) {
+  return detail::merged<ValueLossResult>("gdpo::merge_value_results", a, b);
 }
 
 /// What an operator of this name declares.

@@ -1,8 +1,10 @@
 #pragma once
 // The operators of losses and counts for tensors of a device.
 #include <gdpo/cuda/loss/device_loss.hpp>
+#include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/with/torch_stable/device/memory.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
+#include <gdpo/with/torch_stable/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
@@ -22,9 +24,9 @@ struct WriteCounts {
   GDPO_INLINE void operator()(index_t) const { write_counts(*source, out); }
 };
 /// Writes a result as numbers (numbers_of), and its loss as a scalar.
-template <class S>
+template <class S, class Result>
 struct WriteResult {
-  const LossResult* source;
+  const Result* source;
   double* numbers;
   S* loss;
   GDPO_INLINE void operator()(index_t) const {
@@ -44,31 +46,32 @@ cuda::DeviceNormalizer device_counts(const Call& call, const Device& device, con
 }
 
 /// The memory of a loss call: counts and result on the device, and the scratch of the kernels.
+template <class Result>
 struct DeviceLossMemory {
   Normalizer* counts;
-  LossResult* result;
+  Result* result;
   unsigned char* scratch;
   DeviceLossMemory(cuda::detail::ScratchCursor& cursor, std::size_t bytes)
       : counts(cursor.take<Normalizer>(1)),
-        result(cursor.take<LossResult>(1)),
+        result(cursor.take<Result>(1)),
         scratch(cursor.take<unsigned char>(static_cast<index_t>(bytes))) {}
 };
 
 /// Calls f(counts, result on the device, scratch of that many bytes), and returns the loss and the
 /// numbers of the result.
-template <class S, class Device, class F>
+template <class S, class Result = LossResult, class Device, class F>
 std::tuple<Tensor, Tensor> device_loss(const Call& call, const Device& device, const Tensor& counts,
                                        std::size_t bytes, const F& f) {
-  const Tensor block = new_memory(call, cuda::detail::bytes_of<DeviceLossMemory>(bytes));
-  const auto memory =
-      cuda::detail::take_memory<DeviceLossMemory>(call.function, scratch_in(block), bytes);
+  using Memory = DeviceLossMemory<Result>;
+  const Tensor block = new_memory(call, cuda::detail::bytes_of<Memory>(bytes));
+  const auto memory = cuda::detail::take_memory<Memory>(call.function, scratch_in(block), bytes);
   f(device_counts(call, device, counts, memory.counts), memory.result,
     cuda::Scratch{memory.scratch, bytes});
   const Tensor loss = new_tensor(call, {}, scalar_type<S>);
-  const Tensor numbers = new_tensor(call, {size_of(LossResult{})}, ScalarType::Double);
-  launch_each(
-      device, 1,
-      WriteResult<S>{memory.result, data_of(numbers), static_cast<S*>(loss.mutable_data_ptr())});
+  const Tensor numbers = new_tensor(call, {size_of(Result{})}, ScalarType::Double);
+  launch_each(device, 1,
+              WriteResult<S, Result>{memory.result, data_of(numbers),
+                                     static_cast<S*>(loss.mutable_data_ptr())});
   return {loss, numbers};
 }
 
@@ -97,6 +100,26 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_of(const char* function,
   return {value, gradients.by_logp, gradients.by_entropies, numbers};
 }
 
+template <class Queue, class S>
+std::tuple<Tensor, Tensor, Tensor> device_value_loss_of(const char* function,
+                                                        const std::string& line,
+                                                        const Tensor& counts, bool with_gradient,
+                                                        GDPO_TORCH_VALUE_PARAMETERS) {
+  const Call call = call_on(function, *values);
+  const Queue queue(call);
+  const ValueBatch<S> batch = value_batch_of<S>(call, GDPO_TORCH_VALUE_NAMES);
+  const Tensor gradient = new_gradient<S>(call, *values, with_gradient);
+  const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
+  const auto loss = configured_value_loss(line);
+  const auto launch = [&](const auto& normalizer, ValueLossResult* result,
+                          const cuda::Scratch& scratch) {
+    loss(queue.on(), batch, normalizer, out, result, scratch);
+  };
+  const auto [value, numbers] = device_loss<S, ValueLossResult>(
+      call, queue.on(), counts, cuda::scratch_bytes(loss, batch), launch);
+  return {value, gradient, numbers};
+}
+
 }  // namespace detail
 
 namespace device {
@@ -115,10 +138,9 @@ Tensor count(GDPO_TORCH_PARAMETERS) {
   const Queue queue(call);
   const TokenBatch<double> batch = detail::batch_of<double>(call, GDPO_TORCH_NAMES);
   const std::size_t bytes = cuda::scratch_bytes(batch);
-  const Tensor block =
-      detail::new_memory(call, cuda::detail::bytes_of<detail::DeviceLossMemory>(bytes));
-  const auto memory = cuda::detail::take_memory<detail::DeviceLossMemory>(
-      function, detail::scratch_in(block), bytes);
+  using Memory = detail::DeviceLossMemory<LossResult>;
+  const Tensor block = detail::new_memory(call, cuda::detail::bytes_of<Memory>(bytes));
+  const auto memory = cuda::detail::take_memory<Memory>(function, detail::scratch_in(block), bytes);
   cuda::count_into(queue.on(), batch, memory.counts, cuda::Scratch{memory.scratch, bytes});
   const Tensor counts = detail::new_tensor(call, {4}, ScalarType::Double);
   detail::launch_each(queue.on(), 1, detail::WriteCounts{memory.counts, detail::data_of(counts)});
@@ -140,12 +162,25 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss(const std::string& loss,
   return compute(function, loss, counts, gradient, by_entropies, GDPO_TORCH_NAMES);
 }
 
+/// torch_stable::value_loss. `counts` may be on the CPU; then they are checked.
+template <class Queue>
+std::tuple<Tensor, Tensor, Tensor> value_loss(const std::string& loss, const Tensor& counts,
+                                              bool gradient, GDPO_TORCH_VALUE_PARAMETERS) {
+  constexpr const char* function = "gdpo::value_loss";
+  detail::check_values(function, values);
+  const auto compute = values->scalar_type() == ScalarType::Double
+                           ? detail::device_value_loss_of<Queue, double>
+                           : detail::device_value_loss_of<Queue, float>;
+  return compute(function, loss, counts, gradient, GDPO_TORCH_VALUE_NAMES);
+}
+
 /// Registers the operators above.
 template <class Queue, class Library>
 void register_losses(Library& library) {
   library.impl("count", TORCH_BOX(&count<Queue>));
   library.impl("policy_loss", TORCH_BOX(&policy_loss<Queue>));
   library.impl("policy_loss_forward", TORCH_BOX(&policy_loss<Queue>));
+  library.impl("value_loss", TORCH_BOX(&value_loss<Queue>));
 }
 
 }  // namespace device
