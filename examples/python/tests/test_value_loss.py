@@ -383,7 +383,8 @@ def test_mistakes_in_a_call():
     mistake(says + r"batch.old_values: given no array; needed: the values at the rollout",
             drop=["old_values"])
     mistake("returns", drop=["returns"], error=TypeError)
-    mistake(says + "batch.returns: given .4, 5.; needed: .4, 6., the shape", returns=torch.zeros(4, 5))
+    mistake(says + "batch.returns: given .4, 5.; needed: .4, 6., the shape",
+            returns=torch.zeros(4, 5))
     mistake(says + "batch.row_weights: given 3 ", row_weights=torch.ones(3))
     mistake(says + "counts: given another tensor", counts=torch.zeros(3, dtype=torch.float64))
     mistake(says + "normalizer.tokens: given 1, for ", counts=torch.ones(4, dtype=torch.float64))

@@ -170,7 +170,7 @@ def test_keywords():
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda v, m: gdpo.whiten(v, m, name="verl::whiten"), "name: given 'verl::whiten'; needed: one"),
+    (lambda v, m: gdpo.whiten(v, m, name="verl::whiten"), "name: given 'verl::whiten'; needed: "),
     (lambda v, m: gdpo.whiten(v, m, over="batch"), "renorm.over: given batch; needed: tokens"),
     (lambda v, m: gdpo.whiten(v, m, eps=-1), "eps: given -1"),
     (lambda v, m: gdpo.whiten(v, m, low=1), "the setting 'low'; needed: one of over, ddof"),

@@ -5,7 +5,9 @@ its processes, and so nothing else has to be installed or imported. Importing it
 
 - lets `actor.policy_loss.loss_mode` be "gdpo", or "gdpo:" and one of `gdpo.losses()`, see Loss;
 - puts `advantages` in the place of verl's estimator "gdpo", with the same numbers until
-  `algorithm.gdpo_estimator`, `.gdpo_gates` or `.gdpo_constraints` say something else;
+  `algorithm.gdpo_estimator`, `.gdpo_gates` or `.gdpo_constraints` say something else, and lets
+  "remax" read `algorithm.gdpo_estimator` too;
+- lets `critic.loss_agg_mode` begin with "gdpo:", see `value_loss`;
 - lets `algorithm.rollout_correction.rollout_is` and `.rollout_rs` begin with "gdpo:", see
   `rollout_correction`, and computes the loss of bypass mode with them, see BypassLoss;
 - lets verl's check of the configuration refuse what is wrong with these, see `check`.
@@ -30,13 +32,14 @@ from .._prepare import check_lines
 from .._settings import configured
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_correction import rejection_lines, weight_lines
+from ..configs._verl_critic import PREFIX, critic_loss, settings_of_tokens, token_line
 from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
 from ._known import knows
 from ._rollout_correction import Correction, is_ours, rollout_correction
 
 __all__ = ["BypassLoss", "Correction", "Loss", "VERSION", "advantages", "check", "constraints",
-           "register", "rollout_correction"]
+           "register", "rollout_correction", "value_loss"]
 
 #: The release that the signatures below are of.
 VERSION = "verl 0.9.1"
@@ -45,6 +48,10 @@ _LOSS_PARAMETERS = ("old_log_prob", "log_prob", "advantages", "response_mask", "
 _GDPO_PARAMETERS = ("token_level_rewards", "response_mask", "index", "epsilon",
                     "norm_adv_by_std_in_grpo", "config", "non_tensor_batch", "batch", "kwargs")
 _CHECK_PARAMETERS = ("config", "use_reference_policy", "use_critic")
+_REMAX_PARAMETERS = ("token_level_rewards", "reward_baselines", "response_mask", "config", "kwargs")
+_VALUE_PARAMETERS = ("vpreds", "returns", "values", "response_mask", "cliprange_value",
+                     "loss_agg_mode", "dp_size", "batch_num_tokens", "global_batch_size",
+                     "loss_scale_factor")
 _LOG_PARAMETERS = ("self", "data", "step", "backend")
 _CORRECTION_PARAMETERS = (
     "old_log_prob", "rollout_log_prob", "response_mask", "rollout_is", "rollout_is_threshold",
@@ -353,7 +360,9 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
       gdpo_reward_keys and gdpo_reward_weights, as verl reads them;
       gdpo_estimator, one of `gdpo.estimators()` with settings of `gdpo.advantages`, such as
         "trl::gdpo scale.eps=1e-6"; without it "verl::gdpo". Without gdpo_reward_keys it is that of
-        one reward, the sum of token_level_rewards;
+        one reward, the sum of token_level_rewards. One of `gdpo.token_estimators()` or
+        `gdpo.token_baselines()` takes token_level_rewards themselves, gamma and lam unless the line
+        sets them, and of the batch what it reads: values, old_log_probs, sum_pi_squared;
       gdpo_gates, a list of [reward, condition, threshold] with reward keys: the reward counts only
         where the condition is at least the threshold;
       gdpo_constraints, lines such as "format>=0.9 scale=0.3", see Constraints.
@@ -362,6 +371,9 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
     Errors: ValueError for unknown names, and for reward keys that were not handed over.
     """
     line = _option(config, "gdpo_estimator")
+    head = (line or "").split()[:1]
+    if head and head[0] in (*gdpo.token_estimators(), *gdpo.token_baselines()):
+        return _of_tokens(line, token_level_rewards, response_mask, index, config, batch)
     lines = tuple(_option(config, "gdpo_constraints") or ())
     rewards, names, weights = _rewards(token_level_rewards, config, non_tensor_batch, batch,
                                        needs_keys=line is None)
@@ -370,14 +382,12 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
         settings = {"scale.eps": epsilon} if norm_adv_by_std_in_grpo else {}
     else:
         estimator, settings = line, {}
-    groups: Dict[Any, int] = {}
     limits = _limits(lines, rewards, names)
     if lines and weights is not None:
         weights = _controllers[lines].unconstrained(weights, names)
     result = gdpo.advantages(
         rewards, estimator=estimator, weights=weights, gates=_gates(config, names),
-        group_ids=torch.tensor([groups.setdefault(i, len(groups)) for i in index],
-                               device=rewards.device),
+        group_ids=_group_ids(index, rewards.device),
         tokens=response_mask.sum(-1), constraints=limits,
         report=bool(line or lines), **settings)
     if line or lines:
@@ -388,6 +398,92 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
         result = result + (0 * rewards).sum().to(result.dtype)
     of_tokens = result.unsqueeze(-1) * response_mask
     return of_tokens, of_tokens
+
+
+def _group_ids(index: Any, device: torch.device) -> torch.Tensor:
+    """The prompts of the rows by numbers."""
+    groups: Dict[Any, int] = {}
+    return torch.tensor([groups.setdefault(i, len(groups)) for i in index], device=device)
+
+
+def _of_tokens(line: str, rewards: torch.Tensor, mask: torch.Tensor, index: Any, config: Any,
+               batch: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Advantages and returns by an estimator over tokens, or by a baseline of tokens."""
+    for name in ("gdpo_reward_keys", "gdpo_gates", "gdpo_constraints"):
+        if _option(config, name):
+            raise ValueError(f"gdpo.integrations.verl: algorithm.{name}: given "
+                             f"{_option(config, name)}, with gdpo_estimator={line!r}; needed: none, "
+                             "because an estimator over tokens takes verl's rewards of tokens")
+
+    def of_batch(name: str, where: str) -> torch.Tensor:
+        if batch is None or name not in batch.keys():
+            raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_estimator: given {line!r}, "
+                             f"and no {name} in the batch; needed: {where}")
+        return batch[name]
+
+    if line.split()[0] in gdpo.token_baselines():
+        _, returns = gdpo.token_advantages(estimator="verl::reinforce_plus_plus", renorm="none",
+                                           rewards=rewards, mask=mask)
+        ours = gdpo.optimal_token_baseline(
+            returns, name=line, logp=of_batch("old_log_probs", "those of the actor"),
+            sum_pi_squared=of_batch("sum_pi_squared", "actor.calculate_sum_pi_squared=True"),
+            weights=batch["rollout_is_weights"] if "rollout_is_weights" in batch.keys() else None,
+            group_ids=_group_ids(index, rewards.device), mask=mask)
+        return ours, returns
+    values = None
+    if "returns.lambda" in settings_of_tokens(line):
+        values = of_batch("values", "critic.enable=True, whose values it reads")
+    return gdpo.token_advantages(estimator=token_line(line, config.gamma, config.lam),
+                                 rewards=rewards, values=values, mask=mask)
+
+
+def _remax(verls: Callable) -> Callable:
+    """verl's ReMax, or ours where algorithm.gdpo_estimator has an estimator over tokens.
+
+    verl computes the rewards of the greedy completions for adv_estimator=remax alone.
+    """
+    @functools.wraps(verls)
+    def remax(token_level_rewards, reward_baselines, response_mask, config=None, **kwargs):
+        line = _option(config, "gdpo_estimator")
+        if line is None:
+            return verls(token_level_rewards, reward_baselines, response_mask, config=config,
+                         **kwargs)
+        return tuple(gdpo.token_advantages(
+            estimator=line, rewards=token_level_rewards, mask=response_mask,
+            values=reward_baselines.unsqueeze(-1).expand_as(token_level_rewards)))
+
+    return remax
+
+
+def value_loss(vpreds: torch.Tensor, returns: torch.Tensor, values: torch.Tensor,
+               response_mask: torch.Tensor, cliprange_value: float,
+               loss_agg_mode: str = PREFIX + "token-mean", dp_size: int = 1,
+               batch_num_tokens: Optional[int] = None, global_batch_size: Optional[int] = None,
+               loss_scale_factor: Optional[int] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """What verl calls where critic.loss_agg_mode begins with "gdpo:": the loss and vf_clipfrac.
+
+    loss_agg_mode: "gdpo:MODE [SETTING=VALUE ...]" with one of verl's modes and settings of
+      `gdpo.ValueLoss`, such as "gdpo:token-mean delta=10". The clip is cliprange_value unless the
+      line sets it.
+    The counts that divide are those of the global batch, as in verl.
+
+    Errors: ValueError for unknown modes and settings, with a list of the known ones.
+    """
+    settings = critic_loss(loss_agg_mode).settings(cliprange_value, loss_scale_factor)
+    settings["aggregate.scale"] = float(settings.get("aggregate.scale", 1.0)) * dp_size
+    info = {"dp_size": dp_size, "batch_num_tokens": batch_num_tokens,
+            "global_batch_size": global_batch_size}
+    loss, metrics = _make_value_loss(tuple(settings.items()))(
+        vpreds, old_values=values, returns=returns, mask=response_mask,
+        counts=_counts(response_mask, info, settings["aggregate"]))
+    clipped, tokens = (metrics.result[metrics.names().index(f"clip_fraction.{part}")]
+                       for part in ("sum", "count"))  # nothing waits for a device here
+    return loss, (clipped / (tokens + 1e-8)).to(loss.dtype)  # verl adds that to the number
+
+
+@functools.lru_cache(maxsize=256)
+def _make_value_loss(settings: Tuple[Tuple[str, Any], ...]) -> gdpo.ValueLoss:
+    return gdpo.ValueLoss("verl::value_loss", **dict(settings))
 
 
 def _option(config: Any, name: str) -> Any:
@@ -482,6 +578,11 @@ def register() -> None:
              version=VERSION, instead="verl's own advantages are used, and algorithm."
              "gdpo_estimator, gdpo_gates and gdpo_constraints are not read"):
         core_algos.ADV_ESTIMATOR_REGISTRY["gdpo"] = advantages
+    if knows(core_algos.compute_remax_outcome_advantage, _REMAX_PARAMETERS, plugin="verl",
+             version=VERSION, instead="adv_estimator=remax does not read gdpo_estimator"):
+        core_algos.ADV_ESTIMATOR_REGISTRY["remax"] = _remax(
+            core_algos.compute_remax_outcome_advantage)
+    _install_value_loss(core_algos)
     _install_correction()
     _install_check()
 
@@ -568,6 +669,28 @@ def _install_check() -> None:
     for name, other in list(sys.modules.items()):
         if name.split(".")[0] == "verl" and vars(other).get("validate_config") is verls:
             other.validate_config = validate_config  # type: ignore[attr-defined]
+
+
+def _install_value_loss(core_algos: Any) -> None:
+    """Computes the critic's loss here where critic.loss_agg_mode begins with "gdpo:"."""
+    verls = core_algos.compute_value_loss
+    if getattr(verls, "is_of_gdpo", False) or not knows(
+            verls, _VALUE_PARAMETERS, plugin="verl", version=VERSION,
+            instead="verl's own value loss is used, which takes no names with gdpo:"):
+        return
+
+    @functools.wraps(verls)
+    def compute(vpreds, returns, values, response_mask, cliprange_value,
+                loss_agg_mode="token-mean", *args, **kwargs):
+        ours = isinstance(loss_agg_mode, str) and loss_agg_mode.startswith(PREFIX)
+        return (value_loss if ours else verls)(vpreds, returns, values, response_mask,
+                                               cliprange_value, loss_agg_mode, *args, **kwargs)
+
+    compute.is_of_gdpo = True
+    core_algos.compute_value_loss = compute
+    losses = sys.modules.get("verl.workers.utils.losses")  # which imports it by its name
+    if losses is not None:
+        losses.compute_value_loss = compute
 
 
 def _install_correction() -> None:

@@ -12,8 +12,12 @@ STUBS = {
     "datasets": "it reads prompts from files, and here are none",
     "pandas": "it reads prompts from files, and here are none",
     "PIL": "it is for prompts with images",
+    # What verl's trainer imports, of which compute_advantage alone is called.
+    **{name: "it is for workers, servers and files of the trainer" for name in (
+        "torchdata", "tqdm", "peft", "accelerate", "pydantic", "cachetools", "uvicorn",
+        "fastapi")},
 }
 
 _trainer = "verl", pathlib.Path(__file__).with_name("requirements.txt")
 _stubs = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "stub_packages.py"))
-_stubs["replace"](STUBS, trainer=_trainer)
+_stubs["replace"](STUBS, {"ray": {"remote": _stubs["remote"]}}, trainer=_trainer)

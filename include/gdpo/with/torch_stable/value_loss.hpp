@@ -65,9 +65,9 @@ inline constexpr const char* value_loss_schema =
     ") -> (Tensor, Tensor, Tensor)";
 /// A value loss with its gradient and metrics (value/value_loss.hpp).
 ///
-/// `loss`: the line of runtime::configured_value_loss. `counts`: (4) float64, the counts of the step
-/// as `count` returns them. The other arguments are the members of ValueBatch. Numbers are computed
-/// in float64 where `values` is float64, else in float32.
+/// `loss`: the line of runtime::configured_value_loss. `counts`: (4) float64, the counts of the
+/// step as `count` returns them. The other arguments are the members of ValueBatch. Numbers are
+/// computed in float64 where `values` is float64, else in float32.
 ///
 /// Returns the loss, a scalar; dloss/dvalues in the shape of `values`, or without `gradient` an
 /// empty tensor, both in the type that numbers are computed in; and the numbers of the

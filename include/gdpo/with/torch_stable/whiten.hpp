@@ -55,11 +55,12 @@ inline constexpr const char* whiten_schema =
 /// The values that a mask selects, whitened, and 0 elsewhere (advantage/whiten.hpp).
 ///
 /// `values`: (rows, tokens) or (tokens), of floating-point numbers. `line`: that of
-/// runtime::configured_whitening. `mask`: bytes or bool, in the shape of the values. `moments`: those
-/// of the tokens of all ranks, as token_moments returns them; without them those of the values.
+/// runtime::configured_whitening. `mask`: bytes or bool, in the shape of the values. `moments`:
+/// those of the tokens of all ranks, as token_moments returns them; without them those of the
+/// values.
 ///
-/// Returns a new tensor in the shape of the values, float64 for float64, else float32. Errors: those
-/// of whiten_into, and `invalid_input` for tensors that do not fit.
+/// Returns a new tensor in the shape of the values, float64 for float64, else float32. Errors:
+/// those of whiten_into, and `invalid_input` for tensors that do not fit.
 inline Tensor whiten(const Tensor& values, const std::string& line, const Array& mask,
                      const Array& moments) {
   const detail::Call call("gdpo::whiten");
