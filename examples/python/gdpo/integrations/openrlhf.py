@@ -1,12 +1,13 @@
-"""OpenRLHF: its policy loss as one of this library, in every process that trains.
+"""OpenRLHF: its losses and advantages by this library, in every process that trains.
 
     from gdpo.integrations import openrlhf
     openrlhf.install()          # or openrlhf.install("dapo"), a loss by its name
+    openrlhf.install_critic()   # advantages, returns and the value loss
 
 OpenRLHF has no option for a loss: its trainer of the actor makes a `PolicyLoss` of
 openrlhf.models, in workers that Ray starts. `install` puts a class of this library in the place of
 that one, and Ray calls it in every worker, as `worker_process_setup_hook` of the runtime
-environment. It imports nothing of OpenRLHF: the class is replaced once OpenRLHF has imported it,
+environment; `install_critic` does so with its ValueLoss and with what makes advantages. It imports nothing of OpenRLHF: the class is replaced once OpenRLHF has imported it,
 so a worker that trains nothing stays as it is. examples/python/trainers/openrlhf/README.md is the
 page for users.
 """
@@ -15,24 +16,37 @@ import importlib.machinery
 import math
 import sys
 from types import ModuleType
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from .. import PolicyLoss, count, prepare
+from .. import PolicyLoss, count, outcome_advantages, prepare, token_advantages
+from .. import ValueLoss as CriticLoss
 from ._known import knows
 from ._named import named
 
-__all__ = ["VERSION", "install"]
+__all__ = ["VERSION", "install", "install_critic"]
 
 #: The release that the signatures below are of.
 VERSION = "OpenRLHF 0.11.2"
 _MODULE = "openrlhf.models.loss"
+_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 _OPTIONS = ("self", "clip_eps_low", "clip_eps_high", "dual_clip", "token_level_loss",
             "policy_loss_type", "is_correction_level", "is_correction_mode",
             "is_correction_gating", "is_correction_threshold")
 _ARRAYS = ("self", "log_probs", "old_log_probs", "advantages", "action_mask", "rollout_log_probs",
            "dp_size", "batch_num_tokens", "global_batch_size")
+
+
+_VALUE_OPTIONS = ("self", "clip_eps", "token_level_loss")
+_VALUE_ARRAYS = ("self", "values", "old_values", "returns", "action_mask", "dp_size",
+                 "batch_num_tokens", "global_batch_size")
+_MAKER_METHODS = {"compute_advantages_and_returns": ("self", "experiences"),
+                  "get_advantages_and_returns": ("self", "values", "rewards", "action_mask",
+                                                 "gamma", "lambd"),
+                  "get_cumulative_returns": ("self", "rewards", "action_mask", "gamma")}
+# The values of advantage.estimator whose advantages are whitened over the tokens.
+_WHITENED = ("gae", "reinforce", "reinforce_baseline")
 
 
 class _Choice(NamedTuple):
@@ -44,8 +58,7 @@ class _Choice(NamedTuple):
 
     def loss(self, options: Any) -> PolicyLoss:
         """The loss for a PolicyLoss of OpenRLHF with these options, divided by counts[3]."""
-        aggregate = {"aggregate": "token-mean" if options.token_level_loss
-                     else "seq-mean-token-mean", "aggregate.over": "given"}
+        aggregate = _aggregate(options)
         if self.name is not None:
             _refuse_options(self.name, options)
             return named("openrlhf", "loss", self.name, self.level, self.settings, **aggregate)
@@ -54,6 +67,12 @@ class _Choice(NamedTuple):
         dual = math.inf if options.dual_clip is None else options.dual_clip
         return PolicyLoss(name, level, low=options.clip_eps_low, high=options.clip_eps_high,
                           dual=dual, **aggregate)
+
+
+def _aggregate(options: Any) -> Dict[str, Any]:
+    """How OpenRLHF averages tokens, divided by counts[3]."""
+    return {"aggregate": "token-mean" if options.token_level_loss else "seq-mean-token-mean",
+            "aggregate.over": "given"}
 
 
 def install(loss: Optional[str] = None, level: Optional[str] = None, **settings: Any) -> None:
@@ -78,24 +97,32 @@ def install(loss: Optional[str] = None, level: Optional[str] = None, **settings:
     choice = _Choice(loss, level, settings)
     if loss is not None:
         named("openrlhf", "loss", loss, level, settings, aggregate="token-mean")
-    sys.meta_path[:] = [finder for finder in sys.meta_path
-                        if not isinstance(finder, _AfterImport)]
-    if _MODULE in sys.modules:
-        _replace(sys.modules[_MODULE], choice)
-    else:
-        sys.meta_path.insert(0, _AfterImport(choice))
+    _after_import(_MODULE, "PolicyLoss", lambda module: _replace(module, choice))
+
+
+def install_critic() -> None:
+    """Computes OpenRLHF's advantages, returns and value loss by this library, in this process.
+
+    They are those of OpenRLHF's options (advantage.estimator, gamma, lambd, no_std_norm,
+    reward.clip_range, the KL coefficient, critic.value_clip), with the same numbers: all of its
+    estimators, of GAE and of the REINFORCE family. Length penalties stay OpenRLHF's. Where its
+    functions have other parameters, a warning says so and they stay.
+    """
+    _after_import(_MODULE, "ValueLoss", _replace_value_loss)
+    _after_import(_MAKER, "advantages", _replace_advantages)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Replaces the class as soon as OpenRLHF's module has been imported."""
+    """Calls functions of a module of OpenRLHF as soon as that has been imported."""
 
-    def __init__(self, choice: _Choice) -> None:
-        self._choice = choice
+    def __init__(self) -> None:
+        #: By the names of modules, and then by what they replace there.
+        self.pending: Dict[str, Dict[str, Callable[[ModuleType], None]]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None
                   ) -> Optional[importlib.machinery.ModuleSpec]:
-        """The spec of that one module, whose loader replaces the class afterwards."""
-        if name != _MODULE:
+        """The spec of one of these modules, whose loader calls the functions afterwards."""
+        if name not in self.pending:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
@@ -104,10 +131,23 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
         def execute_and_replace(module: ModuleType) -> None:
             execute(module)
-            _replace(module, self._choice)
+            for replace in self.pending[name].values():
+                replace(module)
 
         spec.loader.exec_module = execute_and_replace  # type: ignore[method-assign]
         return spec
+
+
+def _after_import(module: str, what: str, replace: Callable[[ModuleType], None]) -> None:
+    """Calls replace(module) now or when it is imported; `what` stands for a former choice."""
+    if module in sys.modules:
+        replace(sys.modules[module])
+        return
+    hook = next((finder for finder in sys.meta_path if isinstance(finder, _AfterImport)), None)
+    if hook is None:
+        hook = _AfterImport()
+        sys.meta_path.insert(0, hook)
+    hook.pending.setdefault(module, {})[what] = replace
 
 
 def _replace(module: ModuleType, choice: _Choice) -> None:
@@ -118,10 +158,14 @@ def _replace(module: ModuleType, choice: _Choice) -> None:
     if not (knows(base.__init__, _OPTIONS, plugin="openrlhf", version=VERSION, instead=instead) and
             knows(base.forward, _ARRAYS, plugin="openrlhf", version=VERSION, instead=instead)):
         return
-    ours = _class_of(base, choice)
+    _put(former, _class_of(base, choice))
+
+
+def _put(former: Any, ours: Any) -> None:
+    """Puts our class wherever OpenRLHF's modules hold another of its name."""
     for name, other in list(sys.modules.items()):
-        if name.split(".")[0] == "openrlhf" and vars(other).get("PolicyLoss") is former:
-            other.PolicyLoss = ours  # type: ignore[attr-defined]
+        if name.split(".")[0] == "openrlhf" and vars(other).get(ours.__name__) is former:
+            setattr(other, ours.__name__, ours)
 
 
 def _class_of(base: Any, choice: _Choice) -> Any:
@@ -238,3 +282,109 @@ def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The mean over the tokens of the mask; 0 where there are none."""
     valid = mask.bool()
     return values.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def _replace_value_loss(module: ModuleType) -> None:
+    """Puts our value loss in the place of OpenRLHF's."""
+    former = module.ValueLoss
+    base = getattr(former, "of_openrlhf", former)
+    instead = "its own value loss is used"
+    if not (knows(base.__init__, _VALUE_OPTIONS, plugin="openrlhf", version=VERSION,
+                  instead=instead) and
+            knows(base.forward, _VALUE_ARRAYS, plugin="openrlhf", version=VERSION,
+                  instead=instead)):
+        return
+
+    class ValueLoss(base):  # type: ignore[misc, valid-type]
+        """OpenRLHF's ValueLoss, computed by gdpo."""
+
+        of_openrlhf = base
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            clip = math.inf if self.clip_eps is None else self.clip_eps
+            self.gdpo = CriticLoss("openrlhf::value_loss", clip=clip, **_aggregate(self))
+
+        def forward(self, values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor,
+                    action_mask: Optional[torch.Tensor] = None, dp_size: int = 1,
+                    batch_num_tokens: Optional[Any] = None,
+                    global_batch_size: Optional[Any] = None) -> torch.Tensor:
+            """The loss, as OpenRLHF's class."""
+            mask = torch.ones_like(values, dtype=torch.bool) if action_mask is None else action_mask
+            divisor = batch_num_tokens if self.token_level_loss else global_batch_size
+            return self.gdpo(values, old_values=old_values, returns=returns, mask=mask,
+                             counts=_counts(self, mask, divisor, dp_size)).loss
+
+    _put(former, ValueLoss)
+
+
+def _replace_advantages(module: ModuleType) -> None:
+    """Puts our advantages and returns in the place of those of OpenRLHF's experience maker."""
+    maker = module.RemoteExperienceMaker
+    former = maker.compute_advantages_and_returns
+    if getattr(former, "is_of_gdpo", False) or not all(
+            knows(getattr(maker, method), parameters, plugin="openrlhf", version=VERSION,
+                  instead="its own advantages are used")
+            for method, parameters in _MAKER_METHODS.items()):
+        return
+
+    @torch.no_grad()
+    def compute_advantages_and_returns(self: Any, experiences: List[Any]) -> List[Any]:
+        """Advantages and returns of the tokens of all experiences, computed by gdpo."""
+        for e in experiences:
+            e.rewards = e.rewards.to(torch.promote_types(e.rewards.dtype, torch.float32))
+        module.apply_length_penalties(experiences, self.strategy.args)
+        _set_advantages(experiences, self.strategy.args, self.advantage_estimator,
+                        max(0.0, float(self.kl_ctl.value)))
+        return experiences
+
+    compute_advantages_and_returns.is_of_gdpo = True  # type: ignore[attr-defined]
+    maker.compute_advantages_and_returns = compute_advantages_and_returns
+
+
+def _set_advantages(experiences: List[Any], args: Any, kind: str, kl_coef: float) -> None:
+    """What OpenRLHF's compute_advantages_and_returns sets in each experience."""
+    size, options = args.rollout.n_samples_per_prompt, args.algo.advantage
+    places = torch.tensor([place for e in experiences for place in e.index])
+    rewards = torch.cat([e.rewards for e in experiences])
+    if size > 1:
+        in_order = torch.empty_like(rewards)
+        in_order[places] = rewards
+        stds = in_order.reshape(-1, size).std(-1).repeat_interleave(size)[places]
+        for e, std in zip(experiences, stds.split([len(e.index) for e in experiences])):
+            e.info["group_reward_std"] = std
+    if kind not in ("gae", "reinforce"):
+        options.gamma = 1.0  # as OpenRLHF sets it
+    clip = {"tokens_reward_clip": tuple(args.reward.clip_range)} if args.reward.clip_range else {}
+    of_rows = outcome_advantages(  # of rows with one token each: their rewards
+        rewards, estimator=f"openrlhf::{'reinforce' if kind == 'gae' else kind}",
+        group_ids=places // size, mask=torch.ones_like(rewards)[:, None], tokens_renorm="none",
+        **clip).returns[:, 0]
+    settings = {"gamma": options.gamma, "penalty_coef": kl_coef}
+    values = None
+    if kind == "gae":
+        settings["returns_lambda"] = options.lambd
+        values = _packed(torch.where(e.action_mask.bool(), e.values, 0) for e in experiences)
+    if kind not in _WHITENED:
+        settings["renorm"] = "none"
+    elif options.no_std_norm:
+        settings["renorm_eps_at"] = "none"
+    kl = _packed(e.kl for e in experiences)
+    widths = torch.tensor([width for e in experiences for width in
+                           [e.action_mask.shape[1]] * len(e.action_mask)])
+    out = token_advantages(
+        estimator="openrlhf::gae" if kind == "gae" else "openrlhf::reinforce", row_rewards=of_rows,
+        values=values, logp=kl, ref_logp=torch.zeros_like(kl),  # K1 of these is that KL
+        mask=_packed(e.action_mask for e in experiences), **settings,
+        offsets=torch.cat([widths.new_zeros(1), widths.cumsum(0)]).to(kl.device))
+    shapes = [e.action_mask.shape for e in experiences]
+    parts = [array.split([shape.numel() for shape in shapes]) for array in out]
+    rows = of_rows.split([len(e.rewards) for e in experiences])
+    for e, shape, advantages, returns, reward in zip(experiences, shapes, *parts, rows):
+        e.advantages, e.returns = advantages.reshape(shape), returns.reshape(shape)
+        e.info["return"] = reward - kl_coef * e.kl.sum(-1)
+        e.kl = None
+
+
+def _packed(arrays: Any) -> torch.Tensor:
+    return torch.cat([array.flatten() for array in arrays])
