@@ -103,6 +103,22 @@ def test_explanation(trainer, options, expected):
     assert "None" not in text.replace("given None", "")
 
 
+def test_a_critic_of_the_plugin():
+    """verl's estimators over tokens and value loss by the names that the plug-in takes."""
+    critic = {"critic.enable": True, "critic.cliprange_value": 0.2, "algorithm.gamma": 0.99}
+    given = gdpo.from_config("verl", {
+        **critic, "algorithm.adv_estimator": "gdpo",
+        "algorithm.gdpo_estimator": "verl::gae lambda=0.9",
+        "critic.loss_agg_mode": "gdpo:token-sum delta=10"}, strict=True)
+    assert given.token_advantage == "verl::gae lambda=0.9 gamma=0.99" and given.estimator is None
+    assert given.value_loss == "verl::value_loss clip=0.2 aggregate=token-sum delta=10"
+    plain = gdpo.from_config("verl", {**critic, "algorithm.adv_estimator": "gae"}, strict=True)
+    assert plain.token_advantage == "verl::gae gamma=0.99 lambda=1"
+    assert plain.value_loss == "verl::value_loss clip=0.2"
+    for line in (given.value_loss, plain.value_loss):
+        assert gdpo.ValueLoss(line).line == line
+
+
 def test_there_are_enough_of_each():
     counts = {trainer: len(re.split(r"\n(?=\S)", getattr(trainer_configs, trainer.upper()).strip()))
               for trainer in TRAINERS}

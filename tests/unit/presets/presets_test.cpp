@@ -57,6 +57,7 @@ TEST_CASE("names at run time are those of the list, each once", "[presets][runti
   CHECK(names_of(presets::for_each_token_baseline) == runtime::token_baseline_names());
   CHECK(names_of(presets::for_each_value_loss) == runtime::value_loss_names());
   CHECK(names_of(presets::for_each_aggregate).size() == 5);
+  CHECK(names_of(presets::for_each_whitening) == runtime::whitening_names());
 }
 
 namespace {
@@ -91,6 +92,7 @@ TEST_CASE("a name gives the value of its line", "[presets][runtime]") {
   check_values(presets::for_each_step_advantage, runtime::step_advantage);
   check_values(presets::for_each_token_baseline, runtime::token_baseline);
   check_values(presets::for_each_value_loss, runtime::value_loss);
+  check_values(presets::for_each_whitening, runtime::whitening);
   static_assert(
       has_each_type_once<runtime::Estimator> && has_each_type_once<runtime::Loss> &&
       has_each_type_once<runtime::Prepass> && has_each_type_once<runtime::Shaping> &&

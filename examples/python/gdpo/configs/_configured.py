@@ -75,7 +75,7 @@ class Configured:
     counts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: Arguments of the calls that the trainer's way needs, and what they have to be here.
     arrays: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: The critic's loss, a line for gdpo::runtime::configured_value_loss of the C++ library.
+    #: The critic's loss, a line for `ValueLoss`.
     value_loss: Optional[str] = None
     temperature: float = 1.0  #: Of the logits, for `gdpo.token_logprobs`.
     #: What the trainer does besides and you do in its place: a sentence for each option.

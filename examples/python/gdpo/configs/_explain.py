@@ -22,7 +22,7 @@ def explanation(given: Configured) -> str:
     parts += _corrections(given)
     parts += _loss(given)
     if given.value_loss:
-        parts += _item("critic", [f"{given.value_loss} (of the C++ library)"])
+        parts += _item("critic", [given.value_loss])
     parts += _calls(given)
     for title, texts in (("You do yourself", given.yours), ("Given and not read", given.unread),
                          ("Not in this library", given.unsupported)):

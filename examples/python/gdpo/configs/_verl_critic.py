@@ -1,10 +1,16 @@
 """verl's options of the critic's side as lines of this library."""
 from typing import Any, Dict, NamedTuple, Optional
 
+from .._library import token_estimators
 from .._settings import said, settings_of, word
 
 #: What stands before what is computed here.
 PREFIX = "gdpo:"
+
+
+def is_of_tokens(line: Optional[str]) -> bool:
+    """Whether a gdpo_estimator is one over tokens."""
+    return (line or "").split()[:1] in [[name] for name in token_estimators()]
 
 
 def settings_of_tokens(line: str) -> Dict[str, str]:
@@ -19,7 +25,7 @@ def token_line(line: str, gamma: float, lam: float) -> str:
     """
     has, says = settings_of_tokens(line), said("token_advantages", line)
     of_run = {"returns.gamma": gamma, "returns.lambda": lam}
-    return " ".join([line, *(f"{name}={word(value)}" for name, value in of_run.items()
+    return " ".join([line, *(f"{name.split('.')[1]}={word(value)}" for name, value in of_run.items()
                              if name in has and name not in says)])
 
 

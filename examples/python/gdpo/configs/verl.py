@@ -5,6 +5,7 @@ from ._configured import Draft, Kl, estimator_line, prepass_line
 from ._options import Options, names_of
 from ._verl_actor import ACTOR, KINDS, ROLLOUT_CORRECTION, add_loss
 from ._verl_correction import DEFAULTS as CORRECTION
+from ._verl_critic import PREFIX, critic_loss, is_of_tokens, settings_of_tokens, token_line
 
 #: The release whose options these are.
 RELEASE = "verl 0.9.1"
@@ -77,8 +78,10 @@ def _advantages(draft: Draft, options: Options) -> None:
     normalized = options["algorithm.norm_adv_by_std_in_grpo"]
     penalty = _penalty(draft, options)
     line = options["algorithm.gdpo_estimator"]
-    if chosen in ("gae", "reinforce_plus_plus"):
-        _token_advantages(draft, options, chosen, penalty)
+    of_tokens = (f"verl::{chosen}" if chosen in ("gae", "reinforce_plus_plus") else
+                 line if chosen == "gdpo" and is_of_tokens(line) else None)
+    if of_tokens is not None:
+        _token_advantages(draft, options, of_tokens, penalty)
     elif chosen == "gdpo" and line is not None:
         draft.fields["estimator"] = estimator_line(line, penalty__coef=penalty)
     elif chosen in _ESTIMATORS:
@@ -90,16 +93,20 @@ def _advantages(draft: Draft, options: Options) -> None:
             draft.reads_not(["algorithm.norm_adv_by_std_in_grpo"], f"{chosen} does not read it")
     else:
         draft.lacks("algorithm.adv_estimator", "no estimator of this library")
-    if chosen in ("opo", "gdpo", "reinforce_plus_plus_baseline"):
+    if chosen in ("opo", "gdpo", "reinforce_plus_plus_baseline") and of_tokens is None:
         draft.arrays["tokens"] = "of gdpo.advantages: how many valid tokens each row has"
-    if chosen not in ("gae", "reinforce_plus_plus"):
+    if of_tokens is None:
         draft.reads_not(["algorithm.gamma", "algorithm.lam"], f"{chosen} does not read it")
     _rewards(draft, options, chosen)
     if options["critic.enable"] or (options["critic.enable"] is None and chosen == "gae"):
         aggregate = (options["critic.loss_agg_mode"] or options[f"{ACTOR}.loss_agg_mode"])
-        draft.fields["value_loss"] = prepass_line(
-            "verl::value_loss", clip=options["critic.cliprange_value"],
-            aggregate=None if aggregate == "token-mean" else aggregate)
+        if not aggregate.startswith(PREFIX):
+            aggregate = PREFIX + aggregate
+        settings = critic_loss(aggregate).settings(options["critic.cliprange_value"],
+                                                   options["critic.loss_scale_factor"])
+        if settings["aggregate"] == "token-mean":
+            del settings["aggregate"]
+        draft.fields["value_loss"] = prepass_line("verl::value_loss", **settings)
     if options["algorithm.use_pf_ppo"] and chosen == "gae":
         draft.lacks("algorithm.use_pf_ppo", "rows are drawn again by their scores")
     if options["algorithm.filter_groups.enable"]:
@@ -107,17 +114,15 @@ def _advantages(draft: Draft, options: Options) -> None:
             "prompts whose completions all have the same metric are left out of the batch")
 
 
-def _token_advantages(draft: Draft, options: Options, chosen: str, penalty: Optional[float]
-                      ) -> None:
+def _token_advantages(draft: Draft, options: Options, line: str, penalty: Optional[float]) -> None:
     """The estimators of one number a token."""
-    gae = chosen == "gae"
+    gae = "returns.lambda" in settings_of_tokens(line)
     draft.set_token_advantage(prepass_line(
-        f"verl::{chosen}", gamma=options["algorithm.gamma"],
-        **{"lambda": options["algorithm.lam"] if gae else None},
+        token_line(line, options["algorithm.gamma"], options["algorithm.lam"]),
         penalty__coef=penalty, penalty__kl=options["algorithm.kl_penalty"] if penalty else None),
         "the critic's values" if gae else "", bool(penalty))
     if not gae:
-        draft.reads_not(["algorithm.lam"], f"{chosen} does not read it")
+        draft.reads_not(["algorithm.lam"], f"{line.split()[0]} does not read it")
 
 
 def _penalty(draft: Draft, options: Options) -> Optional[float]:

@@ -7,9 +7,9 @@
 OpenRLHF has no option for a loss: its trainer of the actor makes a `PolicyLoss` of
 openrlhf.models, in workers that Ray starts. `install` puts a class of this library in the place of
 that one, and Ray calls it in every worker, as `worker_process_setup_hook` of the runtime
-environment; `install_critic` does so with its ValueLoss and with what makes advantages. It imports nothing of OpenRLHF: the class is replaced once OpenRLHF has imported it,
-so a worker that trains nothing stays as it is. examples/python/trainers/openrlhf/README.md is the
-page for users.
+environment; `install_critic` does so with its ValueLoss and with what makes advantages. Neither
+imports anything of OpenRLHF: a class is replaced once OpenRLHF has imported it, so a worker that
+trains nothing stays as it is. examples/python/trainers/openrlhf/README.md is the page for users.
 """
 import importlib.abc
 import importlib.machinery

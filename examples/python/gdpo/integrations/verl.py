@@ -32,7 +32,8 @@ from .._prepare import check_lines
 from .._settings import configured
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_correction import rejection_lines, weight_lines
-from ..configs._verl_critic import PREFIX, critic_loss, settings_of_tokens, token_line
+from ..configs._verl_critic import (PREFIX, critic_loss, is_of_tokens, settings_of_tokens,
+                                    token_line)
 from ..configs._verl_loss import OF_VERL, loss_mode
 from ._constraints import Constraints
 from ._known import knows
@@ -371,8 +372,7 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
     Errors: ValueError for unknown names, and for reward keys that were not handed over.
     """
     line = _option(config, "gdpo_estimator")
-    head = (line or "").split()[:1]
-    if head and head[0] in (*gdpo.token_estimators(), *gdpo.token_baselines()):
+    if is_of_tokens(line) or _is_baseline(line):
         return _of_tokens(line, token_level_rewards, response_mask, index, config, batch)
     lines = tuple(_option(config, "gdpo_constraints") or ())
     rewards, names, weights = _rewards(token_level_rewards, config, non_tensor_batch, batch,
@@ -406,14 +406,20 @@ def _group_ids(index: Any, device: torch.device) -> torch.Tensor:
     return torch.tensor([groups.setdefault(i, len(groups)) for i in index], device=device)
 
 
+def _is_baseline(line: Optional[str]) -> bool:
+    """Whether a gdpo_estimator is a baseline of tokens."""
+    return (line or "").split()[:1] in [[name] for name in gdpo.token_baselines()]
+
+
 def _of_tokens(line: str, rewards: torch.Tensor, mask: torch.Tensor, index: Any, config: Any,
                batch: Any) -> Tuple[torch.Tensor, torch.Tensor]:
     """Advantages and returns by an estimator over tokens, or by a baseline of tokens."""
     for name in ("gdpo_reward_keys", "gdpo_gates", "gdpo_constraints"):
         if _option(config, name):
             raise ValueError(f"gdpo.integrations.verl: algorithm.{name}: given "
-                             f"{_option(config, name)}, with gdpo_estimator={line!r}; needed: none, "
-                             "because an estimator over tokens takes verl's rewards of tokens")
+                             f"{_option(config, name)}, with gdpo_estimator={line!r}; needed: "
+                             "none, because an estimator over tokens takes verl's rewards of "
+                             "tokens")
 
     def of_batch(name: str, where: str) -> torch.Tensor:
         if batch is None or name not in batch.keys():
@@ -421,7 +427,7 @@ def _of_tokens(line: str, rewards: torch.Tensor, mask: torch.Tensor, index: Any,
                              f"and no {name} in the batch; needed: {where}")
         return batch[name]
 
-    if line.split()[0] in gdpo.token_baselines():
+    if _is_baseline(line):
         _, returns = gdpo.token_advantages(estimator="verl::reinforce_plus_plus", renorm="none",
                                            rewards=rewards, mask=mask)
         ours = gdpo.optimal_token_baseline(
