@@ -13,10 +13,11 @@ import torch
 
 from ._advantages import AdvantagesAndReport, Report, _like, advantages, batch_of
 from ._library import ARRAYS, TOKEN_ARRAYS, ops, raise_ours
+from ._measured import Measured
 from ._mismatch import Mismatch
-from ._policy_loss import Metrics, batch_arrays
+from ._policy_loss import batch_arrays
 
-_Record = TypeVar("_Record", torch.Tensor, Metrics, Report, Mismatch)
+_Record = TypeVar("_Record", torch.Tensor, Measured, Report, Mismatch)
 
 # torch_stable::Ranks::Gather of include/gdpo/with/torch_stable/ranks.hpp.
 _GATHER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p,
@@ -283,11 +284,11 @@ class Ranks:
             counts = ranks.merge(lambda: gdpo.count(mask=mask))     # before the first loss
             metrics = ranks.merge(metrics)                           # of the step, to log them
 
-        record: counts of `gdpo.count`, `gdpo.Metrics`, a `gdpo.Report` of groups that are whole on
-          their rank (the report of `gdpo.advantages(..., ranks=ranks)` is that of all already), a
-          `gdpo.Mismatch`, or numbers to be added, a tensor (n), such as the sums of
-          `gdpo.PidLagrangian.update`. Or a function that returns one: what it raises all ranks
-          raise.
+        record: counts of `gdpo.count`, `gdpo.Metrics`, `gdpo.ValueMetrics`, a `gdpo.Report` of
+          groups that are whole on their rank (the report of `gdpo.advantages(..., ranks=ranks)` is
+          that of all already), a `gdpo.Mismatch`, or numbers to be added, a tensor (n), such as the
+          sums of `gdpo.PidLagrangian.update`. Or a function that returns one: what it raises all
+          ranks raise.
         Counts are a tensor of four float64 numbers. Set counts[3], where you know it, on the
         result.
 
@@ -306,7 +307,7 @@ class Ranks:
             own = error
         with errors_of_ranks(own):
             merged = ops.all_merge(*self.arguments(own), what, numbers)
-        if isinstance(found, Metrics):
+        if isinstance(found, Measured):
             return type(found)(merged)
         if isinstance(found, Report):
             return Report(merged, found.rewards)
@@ -317,8 +318,8 @@ class Ranks:
 
     def _numbers_of(self, record: object) -> Tuple[str, torch.Tensor]:
         """What kind of record it is, and its numbers."""
-        if isinstance(record, Metrics):
-            return "result", record.result.detach().cpu()
+        if isinstance(record, Measured):
+            return record.kind, record.result.detach().cpu()
         if isinstance(record, Report):
             return "report", record.numbers
         if isinstance(record, Mismatch):
@@ -329,6 +330,16 @@ class Ranks:
         if record.dtype == torch.float64 and len(record) == 4:
             return "counts", record.detach().cpu()
         return "numbers", record.detach().to("cpu", torch.float64).contiguous()
+
+    def moments(self, own: Optional[torch.Tensor], settings: str,
+                error: Optional[BaseException]) -> torch.Tensor:
+        """The moments of all ranks' numbers, from those of this rank; settings: agreed on before.
+
+        error: of this rank, in place of its moments; all ranks raise it.
+        """
+        with errors_of_ranks(error):
+            ops.agree(*self.arguments(error), [settings])
+            return ops.all_merge(*self.arguments(), "moments", own)
 
     def gather_rows(self, rewards: Any, *, group_size: int = 0, group_ids: Any = None,
                     group_offsets: Any = None, keys: Any = None, tokens: Any = None,

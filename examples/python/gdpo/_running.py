@@ -62,7 +62,7 @@ def _row(state: Sequence[float]) -> torch.Tensor:
     return torch.tensor([list(state)], dtype=torch.float64)
 
 
-def of_all_ranks(measure: Callable[[], torch.Tensor], group: Any) -> torch.Tensor:
+def _of_all_ranks(measure: Callable[[], torch.Tensor], group: Any) -> torch.Tensor:
     """The moments of all ranks of a group of torch.distributed, merged in rank order.
 
     measure: gives those of this rank. What it refuses is raised on every rank, and none waits.
@@ -164,7 +164,7 @@ class RunningMoments(_Normalizes):
                 raise ValueError(f"{function}: values: given None; needed: an array of numbers")
             with our_errors():
                 return ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
-        self._go_on(ops.running_moments, self._moments, of_all_ranks(measure, group))
+        self._go_on(ops.running_moments, self._moments, _of_all_ranks(measure, group))
 
     @property
     def mean(self) -> float:
@@ -295,7 +295,7 @@ class ReturnScale(_Normalizes):
                     _cpu("gdpo::ReturnScale", n, a) for n, a in (("rewards", rewards),
                                                                  ("ended", ended))))
             return step
-        self._go_on(ops.return_scale, self._moments, of_all_ranks(observe, group))
+        self._go_on(ops.return_scale, self._moments, _of_all_ranks(observe, group))
         self._returns = returns
         return self.normalize(rewards)
 

@@ -1,22 +1,42 @@
 """A second normalization over the tokens of a mask."""
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional, Tuple
 
 import torch
 
 from ._library import ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of
-from ._running import of_all_ranks
-from ._settings import line, takes_settings
+from ._settings import line, settings_of, takes_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._keywords import WhiteningSettings
+    from ._ranks import Ranks
+
+_FUNCTION = "gdpo::whiten"
+
+
+def _counted(values: torch.Tensor, mask: Optional[torch.Tensor]) -> Tuple[
+        torch.Tensor, torch.Tensor, Optional[torch.Tensor]]:
+    """The values as they were given; and the two as the operator takes them, on the CPU."""
+    arrays = dense_arrays(_FUNCTION, {"values": values.detach() if isinstance(
+        values, torch.Tensor) else values, "mask": mask})
+    dense, valid = arrays["values"], arrays["mask"]
+    assert dense is not None
+    numbers = dense.cpu() if dense.is_floating_point() else dense.cpu().double()
+    if valid is not None:
+        valid = valid.cpu()
+        valid = valid if valid.dtype in (torch.bool, torch.uint8) else valid != 0
+    if numbers.dim() == 3 and (valid is None or valid.shape == numbers.shape):
+        numbers = numbers.flatten(0, 1)
+        valid = None if valid is None else valid.flatten(0, 1)
+    return dense, numbers, valid
 
 
 @takes_settings("whitening")
 def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: str = "tokens",
-           group: Any = None, **settings: "Unpack[WhiteningSettings]") -> torch.Tensor:
+           ranks: Optional["Ranks"] = None,
+           **settings: "Unpack[WhiteningSettings]") -> torch.Tensor:
     """Values minus their mean, divided by their std: over the tokens that the mask selects.
 
         advantages = gdpo.whiten(advantages, mask, name="verl::masked_whiten")
@@ -38,8 +58,8 @@ def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: s
     mask: in the shape of the values, of any type; without it all count.
     name: one of `gdpo.whitenings()`: "tokens", or a trainer's, such as "verl::masked_whiten". It
       brings its settings; what you give replaces one of them, as a keyword or behind the name.
-    group: a group of torch.distributed, over whose ranks the tokens are; the moments of all are
-      merged, in the order of ranks.
+    ranks: a `gdpo.Ranks`; the tokens are then those of this rank, and mean and variance those of
+      all ranks, whose moments are merged.
     settings: `gdpo.estimator_settings(name, "whiten")` lists those of a name. With keep_mean=True
       the mean is added again (verl's shift_mean=False).
       {settings}
@@ -48,25 +68,24 @@ def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: s
     integers, else float32. The CPU computes it, which waits for tensors of a device. Errors:
     ValueError for unknown names, and for shapes and settings that do not fit.
     """
-    function = "gdpo::whiten"
-    text = line(function, (name,), settings)
-    arrays = dense_arrays(function, {"values": values.detach() if isinstance(
-        values, torch.Tensor) else values, "mask": mask})
-    dense, valid = arrays["values"], arrays["mask"]
-    numbers = dense.cpu() if dense.is_floating_point() else dense.cpu().double()
-    if valid is not None:
-        valid = valid.cpu()
-        valid = valid if valid.dtype in (torch.bool, torch.uint8) else valid != 0
-    if numbers.dim() == 3 and (valid is None or valid.shape == numbers.shape):
-        numbers = numbers.flatten(0, 1)
-        valid = None if valid is None else valid.flatten(0, 1)
-
-    def measure() -> torch.Tensor:
-        with our_errors(in_words_of(function)):
-            return ops.token_moments(numbers, valid)
-
+    moments = error = found = None
+    text = ""
     with torch.no_grad():
-        moments = None if group is None else of_all_ranks(measure, group)
-        with our_errors(in_words_of(function)):
+        try:
+            text = line(_FUNCTION, (name,), settings)
+            found = _counted(values, mask)
+            if ranks is not None:
+                settings_of("whitening", text)
+                with our_errors(in_words_of(_FUNCTION)):
+                    moments = ops.token_moments(*found[1:])
+        except Exception as own:
+            if ranks is None:
+                raise
+            error = own
+        if ranks is not None:
+            moments = ranks.moments(moments, f"whiten {text}", error)
+        assert found is not None
+        dense, numbers, valid = found
+        with our_errors(in_words_of(_FUNCTION)):
             out = ops.whiten(numbers, text, valid, moments)
     return out.reshape(dense.shape).to(dense.device)

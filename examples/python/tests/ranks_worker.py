@@ -159,6 +159,24 @@ def records(ranks):
 
 
 @scenario
+def critic(ranks):
+    """Whitened values and the value loss, with its metrics merged."""
+    values, returns, mask = tokens()
+    mine = own_rows(ranks)
+    whitened = gdpo.whiten(values[mine], mask[mine], name="verl::masked_whiten", ranks=ranks)
+    counts = ranks.merge(gdpo.count(mask=mask[mine]))
+    loss, metrics = gdpo.ValueLoss(clip=0.3)(
+        values[mine], returns=returns[mine], old_values=returns[mine], mask=mask[mine],
+        counts=counts)
+    return mine, whitened, float(loss), ranks.merge(metrics).result
+
+
+@scenario
+def bad_values_of_one_rank(ranks):
+    gdpo.whiten(torch.ones(2, 3), torch.ones(3, 2 if ranks.rank == 0 else 3)[:2], ranks=ranks)
+
+
+@scenario
 def reports(ranks):
     random = torch.Generator().manual_seed(ranks.rank)
     rewards = torch.rand(8, 2, generator=random)

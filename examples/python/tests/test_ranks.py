@@ -132,6 +132,24 @@ def test_records_are_merged(found):
         assert numbers.tolist() == [size, size * (size - 1) / 2]
 
 
+def test_a_critic_is_that_of_one_process(found):
+    """Moments merge within 2^-44; the places of extremes are those of the ranks' own rows."""
+    values, returns, mask = tokens()
+    whole = gdpo.whiten(values, mask, name="verl::masked_whiten")
+    loss, metrics = gdpo.ValueLoss(clip=0.3)(
+        values, returns=returns, old_values=returns, mask=mask, counts=gdpo.count(mask=mask))
+    assert_close(sum(loss for _, _, loss, _ in found["critic"]), float(loss), 1e-12)
+    for mine, whitened, _, result in found["critic"]:
+        assert_close(whitened, whole[mine], 1e-12)
+        assert torch.equal(result, found["critic"][0][3])
+        for name, number in gdpo.ValueMetrics(result).items():
+            assert_close(number, metrics[name], 1e-12)
+    said = words_of(found, "bad_values_of_one_rank")
+    assert said[0].startswith("ValueError: gdpo::whiten: mask: given (2, 2); needed: (2, 3)")
+    assert all(words.startswith(f"ValueError: gdpo::agree_on: rank 0 of {len(said)}: gdpo::whiten")
+               for words in said[1:]), said
+
+
 def test_reports_are_merged(found):
     rewards = torch.cat([rewards for rewards, _ in found["reports"]])
     whole = gdpo.advantages(rewards, group_size=4, report=True).report.numbers

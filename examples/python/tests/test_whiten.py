@@ -143,24 +143,6 @@ def test_nothing_is_changed_and_nothing_gets_a_gradient():
     assert torch.equal(values, before)
 
 
-def _rank(rank, folder, results):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store",
-                                         rank=rank, world_size=2)
-    values, mask = batch(7, 8, 21)
-    rows = slice(0, 3) if rank == 0 else slice(3, 8)
-    results[rank] = gdpo.whiten(values[rows], mask[rows], group=torch.distributed.group.WORLD)
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without distributed")
-def test_over_ranks(tmp_path):
-    """The tokens of all ranks; moments merge within 2^-44."""
-    results = torch.multiprocessing.get_context("spawn").Manager().dict()
-    torch.multiprocessing.spawn(_rank, (str(tmp_path), results), nprocs=2)
-    torch.testing.assert_close(torch.cat([results[0], results[1]]), gdpo.whiten(*batch(7, 8, 21)),
-                               rtol=1e-12, atol=1e-12)
-
-
 def test_keywords():
     known = keywords("whitening")
     assert {"ddof", "eps", "eps_at", "count_eps", "keep_mean"} <= known.keys()

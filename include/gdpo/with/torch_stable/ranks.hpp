@@ -199,8 +199,8 @@ inline constexpr const char* all_merge_schema =
 /// dist::all_merge of a record of each rank: the record of all, with the same bits on all.
 ///
 /// `what` is the record, a tensor that another operator has returned: "counts" (`count`), "result"
-/// (`policy_loss`), "report" (`advantages`), "mismatch" (`mismatch`) or "moments" (`measure`); or
-/// "numbers", (n) float64, which are added.
+/// (`policy_loss`), "value_result" (`value_loss`), "report" (`advantages`), "mismatch" (`mismatch`)
+/// or "moments" (`measure`, `token_moments`); or "numbers", (n) float64, which are added.
 inline Tensor all_merge(GDPO_TORCH_RANKS_PARAMETERS, const std::string& what, const Array& record) {
   constexpr const char* function = "gdpo::dist::all_merge";
   using detail::Call;
@@ -217,15 +217,18 @@ inline Tensor all_merge(GDPO_TORCH_RANKS_PARAMETERS, const std::string& what, co
     return merged([&](const Tensor& t) { return detail::counts_of(function, t); },
                   detail::counts_tensor);
   }
-  if (what == "result") {
+  const auto merged_result = [&](const auto& empty) {
+    using Result = std::decay_t<decltype(empty)>;
     return merged(
         [&](const Tensor& t) {
-          LossResult result;
+          Result result;
           detail::read_numbers(function, "result", t, result);
           return result;
         },
-        [](const LossResult& result) { return detail::numbers_of(result); });
-  }
+        [](const Result& result) { return detail::numbers_of(result); });
+  };
+  if (what == "result") return merged_result(LossResult{});
+  if (what == "value_result") return merged_result(ValueLossResult{});
   if (what == "report") {
     return merged([&](const Tensor& t) { return detail::report_from(function, "report", t); },
                   [](const GroupReport& report) { return detail::numbers_of(report); });
@@ -252,7 +255,7 @@ inline Tensor all_merge(GDPO_TORCH_RANKS_PARAMETERS, const std::string& what, co
         });
   }
   contract::fail(function, "what", "'" + what + "'",
-                 "counts, result, report, mismatch, moments or numbers");
+                 "counts, result, value_result, report, mismatch, moments or numbers");
 }
 
 /// What an operator of this name declares.
