@@ -32,7 +32,10 @@ class LossModule(torch.nn.Module):
 
 
 class Measured(NumbersByName):
-    """What a loss call measured."""
+    """What a loss call measured, a mapping; the numbers are read when the first is asked for.
+
+    result: the numbers as a tensor, or a mapping that has all of them.
+    """
 
     #: What the library calls the list of the names.
     kind: ClassVar[str]

@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import re
-from typing import (TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, TypeVar)
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, TypeVar
 
 import torch
 

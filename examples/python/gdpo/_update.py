@@ -3,7 +3,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from ._advantages import _with_nan, batch_of, flat, grouping, weights_of
+from ._advantages import batch_of, flat, grouping, weights_of
 from ._library import ops
 from ._ranks import Ranks, errors_of_ranks
 from ._settings import word

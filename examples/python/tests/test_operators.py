@@ -182,6 +182,10 @@ def test_every_operator_is_checked():
              "optimal_token_baseline",  # test_token_advantages.py
              "shape_rewards", "measure", "merge_moments", "running_moments", "ema_baseline",
              "observe_returns", "return_scale",  # test_running.py
+             "agree", "all_merge", "gather_rows", "gather_tokens", "grad_scale", "step_open",
+             "step_given", "step_add", "step_finish", "step_close", "token_advantages_of_ranks",
+             "outcome_advantages_of_ranks",  # test_ranks.py
+             "plan", "pack", "select_groups", "clip_grad_norm", "polyak",  # test_update.py
              "instruction_set", "version", "near"}  # test_library.py
     registered = {name.split("::")[1].split(".")[0]
                   for name in torch._C._dispatch_get_all_op_names() if name.startswith("gdpo::")}

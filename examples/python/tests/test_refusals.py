@@ -1,4 +1,7 @@
-"""What is refused, word for word: the tables of tests/refusals, which the C++ tests read too."""
+"""What is refused, word for word: the tables of tests/refusals, which the C++ tests read too.
+
+Where Python knows a way out, it adds it behind the message.
+"""
 import json
 import pathlib
 
@@ -131,4 +134,4 @@ def test_refusals(table, call, message):
         return
     with pytest.raises(ValueError) as refused:
         CALLS[table][1](**arguments)
-    assert str(refused.value) == message
+    assert str(refused.value).split("; rewards")[0] == message

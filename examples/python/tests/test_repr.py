@@ -16,6 +16,9 @@ OBJECTS = {
     "ContrastiveLoss": (gdpo.ContrastiveLoss("real", tau=0.3), ["'real'", "tau=0.3"]),
     "Metrics": (MEASURED.metrics, ["loss: 0", "completions/mean_length: 3"]),
     "LossAndMetrics": (MEASURED, ["loss=tensor(0.)", "metrics=gdpo.Metrics("]),
+    "ValueLoss": (gdpo.ValueLoss(clip=0.3), ["'verl::value_loss'", "clip=0.3", "half=True"]),
+    "ValueMetrics": (gdpo.ValueLoss(clip=float("inf"))(
+        LOGP, returns=LOGP, counts=gdpo.count(mask=LOGP)).metrics, ["loss: 0", "vf_loss: 0"]),
     "Report": (REPORT.report, ["rows: 4", "groups: 2", "rewards.1.values.mean: 0.5"]),
     "AdvantagesAndReport": (REPORT, ["report=gdpo.Report("]),
     "Mismatch": (gdpo.mismatch(rollout_logp=LOGP, old_logp=LOGP), ["scored: 6", "k3_kl: 0"]),
