@@ -28,6 +28,10 @@ class Report(NumbersByName):
     `report["rows"]` is one number, `dict(report)` has all, and `names()` lists them; they are
     members of the library's GroupReport: counts of rows, groups and missing rewards, and the
     moments of the reward sums, of the groups' standard deviations and of each reward.
+
+        advantages, report = gdpo.advantages(rewards, group_size=8, report=True)
+        print(report["groups"], report["rewards.0.values.mean"])
+        logged = report.to_dict("train/", ["right", "short"])
     """
 
     _such_as = "rows"
@@ -81,7 +85,7 @@ class Report(NumbersByName):
         return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
 
     def merge(self, other: "Report") -> "Report":
-        """The report of two micro-batches or ranks together."""
+        """The report of this micro-batch or rank and of the other's."""
         with our_errors():
             return Report(ops.merge_reports(self.numbers, other.numbers), self.rewards)
 
@@ -293,6 +297,8 @@ if TYPE_CHECKING:
 
     _Array = TypeVar("_Array", bound="_HasDlpack")
 
+    _Numpy = numpy.ndarray[Any, numpy.dtype[numpy.floating[Any]]]
+
     class _HasDlpack(Protocol):
         def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
@@ -337,6 +343,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                take: str = "last", report: bool = False, ranks: Optional["Ranks"] = None,
                keys: Any = None, **settings: "Unpack[EstimatorSettings]") -> Any:
     """Group-relative advantages: one number for each row (completion).
+
+        advantages = gdpo.advantages(rewards, group_size=8)
+        advantages = gdpo.advantages(rewards, group_ids=tasks, estimator="trl::gdpo",
+                                     weights=[1.0, 0.5], scale_eps=1e-6)
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list. Of
       (prompts, completions) give rewards.reshape(-1).
@@ -401,13 +411,14 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     arguments = (*groups, weights_of("gdpo::advantages", weights),
                  flat("gdpo::advantages", gates), limits, *columns, take, report)
 
+    numbers: Union[torch.Tensor, Callable[[], torch.Tensor]]
     if values.is_cpu:
         result, numbers = _call(values, text, arguments)
     elif limits or of_rollouts:
         result, numbers = _on_cpu(text, values, arguments)
         result = result.to(values.device)
     else:
-        result, _ = _call(values, text, arguments)
+        result, numbers = _call(values, text, arguments)
         if report:  # of what the rewards are now, whatever becomes of them before it is read
             numbers = functools.partial(_report_on_cpu, text, values.clone(), arguments)
     result = _like(rewards, result)

@@ -1,5 +1,5 @@
 """A controller of Lagrange multipliers, which keeps the means of rewards at their limits."""
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
 
@@ -7,12 +7,21 @@ from ._library import ops, our_errors
 from ._numbers import shown
 from ._settings import described, word
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._keywords import PidSettings
+
 _BOUNDS = {"at_most": 0.0, "at_least": 1.0}
 _WORDS = {number: name for name, number in _BOUNDS.items()}
 
 
 class PidStep(NamedTuple):
-    """What an update did to one constraint; p, i, d, raw and multiplier in units of the latter."""
+    """What an update did to one constraint; p, i, d, raw and multiplier in units of the latter.
+
+        step, = gdpo.PidLagrangian(limits=[0.9]).update(sums=[4.0], counts=[8])
+        print(step.multiplier, step.saturated)
+    """
 
     p: float  #: The proportional term.
     i: float  #: The integral, or the step that it makes.
@@ -80,7 +89,8 @@ class PidLagrangian:
 
     def __init__(self, limits: Union[float, Sequence[float]], *,
                  scale: Union[float, Sequence[float]] = 1.0,
-                 bound: Union[str, Sequence[str]] = "at_least", **gains: Any) -> None:
+                 bound: Union[str, Sequence[str]] = "at_least",
+                 **gains: "Unpack[PidSettings]") -> None:
         limits = _list("gdpo.PidLagrangian", "limits", limits)
         count = len(limits)
         bounds = [bound] * count if isinstance(bound, str) else list(bound)
@@ -98,13 +108,13 @@ class PidLagrangian:
     @property
     def multipliers(self) -> List[float]:
         """The multiplier of each constraint, at least 0."""
-        return self._steps[:, 4].tolist()
+        return [step.multiplier for step in self.last]
 
     @property
     def last(self) -> List[PidStep]:
         """What the last update did to each constraint."""
-        return [PidStep(*row[:5], int(row[5]), *(bool(flag) for flag in row[6:]))
-                for row in self._steps.tolist()]
+        return [PidStep(p, i, d, raw, multiplier, int(steps), bool(saturated), bool(held))
+                for p, i, d, raw, multiplier, steps, saturated, held in self._steps.tolist()]
 
     def update(self, *, sums: Any, counts: Any) -> List[PidStep]:
         """Moves the multipliers by what was measured in this step, and returns `last`.

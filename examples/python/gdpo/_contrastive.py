@@ -7,7 +7,7 @@ from ._advantages import grouping
 from ._library import ARRAYS, check_tensors, check_type, ops, raise_ours, refuse_hidden_gradient
 from ._measured import LossModule
 from ._policy_loss import (LossAndMetrics, Metrics, batch_arrays, check_gradient, in_words_of,
-                           on_cpu, with_group_offsets)
+                           on_cpu, typed_as, with_group_offsets)
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 @takes_settings("contrastive")
 class ContrastiveLoss(LossModule):
     """REAL (arXiv 2602.05630): contrasts the good rows of a group with its bad ones.
+
+        real = gdpo.ContrastiveLoss("real", tau=0.5, beta=0.0)
+        loss, metrics = real(logp, old_logp=old_logp, mask=mask, advantages=advantages,
+                             group_size=8, counts=gdpo.count(mask=mask, group_size=8))
+        loss.backward()
 
     With S_i the mean over the tokens of row i of logp - old_logp, divided by tau,
 

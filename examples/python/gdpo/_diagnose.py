@@ -1,5 +1,5 @@
 """What the numbers of a step say about the mistakes that runs usually fail by."""
-from typing import List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
 
 from ._advantages import Report
 from ._library import ops, our_errors
@@ -7,9 +7,17 @@ from ._mismatch import Mismatch
 from ._policy_loss import Metrics
 from ._settings import word
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._keywords import DiagnoseSettings
+
 
 class Finding(NamedTuple):
-    """Something about a step that usually means a mistake; str() gives it as a sentence."""
+    """Something about a step that usually means a mistake; str() gives it as a sentence.
+
+        names = [finding.name for finding in gdpo.diagnose(metrics)]
+    """
 
     name: str  #: What it is; the names are listed at `diagnose`.
     subject: str  #: The input or the reward that it is about; empty: the whole batch.
@@ -27,8 +35,12 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
              mismatch: Optional[Mismatch] = None, *, reward_names: Sequence[str] = (),
              first_step: bool = False, later_step: bool = False, whole_step: bool = False,
              log_ratio_surrogate: bool = False,
-             **thresholds: float) -> List[Finding]:
+             **thresholds: "Unpack[DiagnoseSettings]") -> List[Finding]:
     """Findings about a step: an empty list where nothing is suspicious.
+
+        for finding in gdpo.diagnose(metrics, report, reward_names=["right", "short"],
+                                     later_step=True, clip_fraction_max=0.3):
+            print(finding)
 
     metrics: of PolicyLoss, merged over micro-batches and ranks. report: of `advantages`. mismatch:
       of `gdpo.mismatch`. One of them at least.

@@ -1,6 +1,6 @@
 """A controller of the coefficient of an entropy bonus."""
 import math
-from typing import Any, Dict
+from typing import Dict, List, Mapping
 
 import torch
 
@@ -36,7 +36,7 @@ class AdaptiveEntropy:
                              ) from None
         self._step([initial, math.inf])
 
-    def _step(self, state: list, *entropy: float) -> None:
+    def _step(self, state: List[float], *entropy: float) -> None:
         numbers = [torch.tensor([row], dtype=torch.float64)
                    for row in (state, *([e] for e in entropy))]
         with our_errors():
@@ -60,8 +60,8 @@ class AdaptiveEntropy:
         """The coefficient, whether it acts or not, and the entropy of the last step."""
         return {"coef": self._coef, "last_entropy": self._last}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what state_dict has returned."""
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Goes on from a state that state_dict has returned."""
         missing = {"coef", "last_entropy"} - set(state)
         if missing:
             raise ValueError(f"gdpo.AdaptiveEntropy.load_state_dict: state: given none of "

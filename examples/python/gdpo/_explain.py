@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 class Explanation:
     """One group of a call of `advantages`, stage by stage; str() gives it as a table.
 
+        explanation = gdpo.explain(rewards, group_size=8, group=3)
+        for name, formula in explanation.stages.items():
+            print(name, formula)
+        print(explanation.advantage, explanation.columns[0]["std"])
+
     The numbers are members, as the library's Explanation has them
     (include/gdpo/advantage/explanation.hpp): lists with one number for each member of the group
     (`rows`, `used`, `excluded`, `penalty`, `sum`, `advantage`), or one for each member and reward,
@@ -29,7 +34,7 @@ class Explanation:
         #: What was special in this group, a sentence each.
         self.notes: List[str] = []
         #: What the second normalization runs over: "none", "batch", "group" or "tokens".
-        self.over = ""
+        self.over: str = ""
         #: For each reward that counts, or for the weighted sum, its numbers by name: reward,
         #: weight, n, mean, std, equal; and one for each member: values, baseline, spread,
         #: multiplier, standardized, weighted.

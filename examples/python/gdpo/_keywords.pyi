@@ -4,6 +4,8 @@ Made from the library's lists: python -m gdpo._settings > gdpo/_keywords.pyi
 """
 from typing import Optional, Tuple, TypedDict
 
+import torch
+
 
 class LossSettings(TypedDict, total=False):
     low: Optional[float]  # the ratio is clipped to at least 1 - low
@@ -388,3 +390,80 @@ class WhiteningSettings(TypedDict, total=False):
     eps_at: Optional[str]  # where eps stands
     count_eps: Optional[float]  # added to the count that sums are divided by
     keep_mean: Optional[bool]  # scale about the mean and add it back
+
+
+class PidSettings(TypedDict, total=False):
+    form: str  # the control law
+    kp: float  # proportional gain
+    ki: float  # integral gain, or the rate of ascent
+    kd: float  # derivative gain
+    p_ema: float  # average of the error: share of the old average
+    p_start: str  # what that average starts from
+    d_ema: float  # average of the measurement: share of the old average
+    d_delay: int  # updates over which the derivative takes the difference
+    d_start: str  # what the average of the measurement starts from
+    integral_max: float  # upper bound of the integral
+    anti_windup: str  # what keeps the integral from growing at a bound
+    lambda_init: float  # multiplier before the first update
+    lambda_max: float  # upper bound of the multiplier
+    beta1: float  # adam: share of the old first moment
+    beta2: float  # adam, rms_prop: share of the old second moment
+    adam_eps: float  # adam, rms_prop: added to the root of the second moment
+
+
+class DiagnoseSettings(TypedDict, total=False):
+    first_step_ratio: float  # how far a ratio may typically be off 1 in the first step
+    clip_fraction_min: float  # least share of clipped tokens
+    clip_fraction_max: float  # largest share of clipped tokens
+    near_ratio: float  # how far off 1 a large share of clips is judged
+    positive_logp: float  # largest share of rows that begin with a positive log-prob
+    dead_groups: float  # largest share of groups without a spread
+    truncated: float  # the share of truncated completions that counts as all
+    entropy_floor: float  # least mean entropy of a token
+    first_entropy: float  # that of the first step of the run; 0: not known
+    entropy_share: float  # the least share of it that is left
+    rollout_kl: float  # largest KL of the sampling engine from the trainer
+    mult_prob_error: float  # largest factor between the probabilities of engine and trainer
+    effective_sample_size: float  # least effective share of the tokens under the weights
+    dropped: float  # largest share of tokens that corrections take out
+
+
+class RunningMomentsSettings(TypedDict, total=False):
+    decay: float  # how much the past counts after a step
+    eps: float  # added to the std
+    ddof: int  # subtracted from the weight in the variance
+    bound: float  # the largest magnitude of a shaped reward
+
+
+class EmaBaselineSettings(TypedDict, total=False):
+    decay: float  # how much the average keeps
+    start: float  # the baseline before the first reward
+
+
+class ReturnScaleSettings(TypedDict, total=False):
+    gamma: float  # the discount
+    eps: float  # added to the variance
+    prior: float  # weight of mean 0 and variance 1 before the first
+    bound: float  # the largest magnitude of a shaped reward
+
+
+class ArraysBesideLogits(TypedDict, total=False):
+    advantages: Optional[torch.Tensor]
+    token_advantages: Optional[torch.Tensor]
+    old_logp: Optional[torch.Tensor]
+    ref_logp: Optional[torch.Tensor]
+    rollout_logp: Optional[torch.Tensor]
+    teacher_logp: Optional[torch.Tensor]
+    mask: Optional[torch.Tensor]
+    completion_mask: Optional[torch.Tensor]
+    offsets: Optional[torch.Tensor]
+    segments: Optional[torch.Tensor]
+    weights: Optional[torch.Tensor]
+    kl_weights: Optional[torch.Tensor]
+    entropy_weights: Optional[torch.Tensor]
+    row_weights: Optional[torch.Tensor]
+    group_tokens: Optional[torch.Tensor]
+    entropies: Optional[torch.Tensor]
+    tags: Optional[torch.Tensor]
+    truncated: Optional[torch.Tensor]
+    level_log_weights: Optional[torch.Tensor]

@@ -67,11 +67,11 @@ def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
         return
     if words.startswith("gdpo::"):
         raise ValueError(translate(words.split("\nException raised from")[0])) from None
-    if isinstance(error, NotImplementedError) and "gdpo::" in words:
-        operator = re.search(r"gdpo::\w+", words)[0]
+    operator = re.search(r"gdpo::\w+", words)
+    if isinstance(error, NotImplementedError) and operator:
         cuda = f" (this gdpo has no kernels for CUDA: {CUDA_MISSING})" if CUDA_MISSING else (
             " or a CUDA device")
-        raise ValueError(f"{operator}: batch: given no tensors that it runs on; needed: dense "
+        raise ValueError(f"{operator[0]}: batch: given no tensors that it runs on; needed: dense "
                          f"tensors on the CPU{cuda}, one at least") from None
 
 
@@ -87,7 +87,7 @@ def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> 
 
     PyTorch would call the kernel of any of their devices. `counts` may be on the CPU in any case.
     """
-    first = None
+    first, device = "", None
     for name, tensor in tensors.items():
         if tensor is None:
             continue
@@ -95,13 +95,13 @@ def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> 
         if tensor.layout is not torch.strided:
             raise ValueError(f"{function}: {name}: given {tensor.layout}; needed: a dense tensor "
                              "(torch.strided), or a nested one of layout torch.jagged")
-        if first is None:
-            first = name
+        if device is None:
+            first, device = name, tensor.device
         elif name == "counts" and tensor.device.type == "cpu":
             continue
-        elif tensor.device != tensors[first].device:
+        elif tensor.device != device:
             raise ValueError(f"{function}: {name}: given a tensor on {tensor.device}; needed: one "
-                             f"on {tensors[first].device}, where {first} is")
+                             f"on {device}, where {first} is")
 
 
 @contextlib.contextmanager
@@ -146,17 +146,26 @@ _tag_compile_cache()
 
 
 def estimators() -> List[str]:
-    """The names that `advantages` takes, such as "gdpo" and "trl::grpo"."""
+    """The names that `advantages` takes, such as "gdpo" and "trl::grpo".
+
+        print(gdpo.estimators())
+    """
     return list(names("estimators"))
 
 
 def losses() -> List[str]:
-    """The names that `PolicyLoss` takes, such as "dapo" and "verl::gspo"."""
+    """The names that `PolicyLoss` takes, such as "dapo" and "verl::gspo".
+
+        print([name for name in gdpo.losses() if name.startswith("trl::")])
+    """
     return list(names("losses"))
 
 
 def contrastive_losses() -> List[str]:
-    """The names that `ContrastiveLoss` takes: "real" and "ms_swift::real"."""
+    """The names that `ContrastiveLoss` takes: "real" and "ms_swift::real".
+
+        print(gdpo.contrastive_losses())
+    """
     return list(names("contrastive_losses"))
 
 
@@ -171,27 +180,42 @@ def whitenings() -> List[str]:
 
 
 def token_estimators() -> List[str]:
-    """The names that `token_advantages` takes, such as "verl::gae"."""
+    """The names that `token_advantages` takes, such as "verl::gae".
+
+        print(gdpo.token_estimators())
+    """
     return list(names("token_advantages"))
 
 
 def outcome_estimators() -> List[str]:
-    """The names that `outcome_advantages` takes, such as "openrlhf::rloo"."""
+    """The names that `outcome_advantages` takes, such as "openrlhf::rloo".
+
+        print(gdpo.outcome_estimators())
+    """
     return list(names("outcome_advantages"))
 
 
 def step_estimators() -> List[str]:
-    """The names that `step_advantages` takes, such as "gigpo"."""
+    """The names that `step_advantages` takes, such as "gigpo".
+
+        print(gdpo.step_estimators())
+    """
     return list(names("step_advantages"))
 
 
 def token_baselines() -> List[str]:
-    """The names that `optimal_token_baseline` takes, such as "verl::optimal_token_baseline"."""
+    """The names that `optimal_token_baseline` takes, such as "verl::optimal_token_baseline".
+
+        print(gdpo.token_baselines())
+    """
     return list(names("token_baselines"))
 
 
 def instruction_set() -> str:
-    """The instructions that operators run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
+    """The instructions that operators run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline".
+
+        print(gdpo.instruction_set())
+    """
     return ops.instruction_set()
 
 

@@ -7,7 +7,10 @@ from ._library import check_tensors, ops, our_errors, refuse_transforms
 
 
 class TokenLogprobs(NamedTuple):
-    """What token_logprobs returns, in nats; masked tokens have 0."""
+    """What token_logprobs returns, in nats; masked tokens have 0.
+
+        logp, entropy, logsumexp = gdpo.token_logprobs(logits, tokens, mask=mask)
+    """
 
     logp: torch.Tensor  #: Log-prob of the target, float32.
     entropy: torch.Tensor  #: Entropy of the distribution, float32.
@@ -18,6 +21,9 @@ def token_logprobs(logits: torch.Tensor, targets: torch.Tensor, *,
                    mask: Optional[torch.Tensor] = None,
                    temperature: float = 1.0) -> TokenLogprobs:
     """Log-probs of the targets and entropies, with their gradients by the logits.
+
+        output = gdpo.token_logprobs(logits, tokens, mask=mask, temperature=0.7)
+        output.logp.sum().backward()
 
     logits: (rows, tokens, vocabulary) or (tokens, vocabulary), float64, float32, bfloat16 or
       float16, with stride 1 over the vocabulary. They are read once, and once more by backward,

@@ -12,6 +12,11 @@ from ._settings import word
 class Mismatch(NumbersByName):
     """What `mismatch` measured, a mapping: counts, exact sums and extremes with their places.
 
+        found = gdpo.mismatch(old_logp=old_logp, rollout_logp=rollout_logp, mask=mask)
+        print(found["k3_kl"], found["ratio_max"], found["ratio_max.row"])
+        both = found.merge(gdpo.mismatch(old_logp=old_logp, rollout_logp=rollout_logp, mask=mask))
+        logged = both.to_dict("verl", prefix="rollout/")
+
     `report["k3_kl"]` is one number, `dict(report)` has all, and `names()` lists them: counts
     ("scored", "missing"), metrics ("kl", "k3_kl", "token_ess", "chi2_token", "mean_ppl_ratio", ...)
     and extremes ("ratio_max", with "ratio_max.row" and "ratio_max.token").
@@ -58,8 +63,8 @@ class Mismatch(NumbersByName):
         return dict(zip(lines.split("\n"), values.tolist())) if lines else {}
 
     def merge(self, other: "Mismatch") -> "Mismatch":
-        """The report of both batches, on the CPU. It has the bits of one report of all rows, in any
-        order.
+        """The report of this batch and of the other's, on the CPU. It has the bits of one report of
+        all rows, in any order.
 
         Errors: ValueError where their settings differ.
         """
@@ -82,6 +87,11 @@ def mismatch(*, rollout_logp: torch.Tensor, old_logp: Optional[torch.Tensor] = N
              completion_mask: Optional[torch.Tensor] = None, keys: str = "", bound: float = 2.0,
              first_row: int = 0, **settings: float) -> Mismatch:
     """How far the log-probs of sampler and trainer are apart, in one report.
+
+        prepared = gdpo.prepare("trl::token_truncate", old_logp=old_logp,
+                                rollout_logp=rollout_logp, mask=mask)
+        print(gdpo.mismatch(old_logp=old_logp, rollout_logp=rollout_logp, mask=prepared.mask,
+                            weights=prepared.weights, completion_mask=mask, keys="trl"))
 
     rollout_logp, old_logp or else logp: (rows, tokens), or packed with offsets, in nats. NaN in
       rollout_logp: the sampling engine gave none; it is counted and left out.

@@ -4,7 +4,8 @@ import functools
 import inspect
 import math
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, TypeVar
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple,
+                    TypeVar)
 
 import torch
 
@@ -18,7 +19,7 @@ from ._settings import line, loss_settings, said, takes_settings, word
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._keywords import LossSettings
+    from ._keywords import ArraysBesideLogits, LossSettings
 
     _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -34,6 +35,10 @@ class Metrics(Measured):
     metric of the library's LossMetrics its sum, count, min, max, row_sum, rows, row_min and
     row_max. `mean(name)` is sum / count. What only the library's metrics::All keeps, such as ranges
     over tokens, is not measured: its count is 0.
+
+        loss, metrics = gdpo.PolicyLoss("dapo")(
+            logp, old_logp=old_logp, mask=mask, advantages=advantages, counts=counts)
+        print(metrics["loss"], metrics.mean("ratio"), metrics.to_dict("train/"))
 
     result: the numbers as a tensor, or a mapping that has all of them.
     """
@@ -93,6 +98,7 @@ def dense_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]
                  ) -> Dict[str, Optional[torch.Tensor]]:
     """The same dict, checked; nested tensors in it become packed ones with offsets."""
     nested = None
+    array: Any  # nested ones have methods that torch.Tensor lacks
     for name, array in list(arrays.items()):
         if array is None:
             continue
@@ -121,13 +127,13 @@ def dense_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]
     return arrays
 
 
-def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
+def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> List[Any]:
     """The arrays in the operators' order; nested tensors become packed ones with offsets."""
     dense = dense_arrays(function, arrays)
     return [dense.get(name) for name in ARRAYS]
 
 
-def on_cpu(arguments: Sequence[Any]) -> list:
+def on_cpu(arguments: Sequence[Any]) -> List[Any]:
     """Arguments of an operator without kernels for devices: tensors as they are on the CPU."""
     return [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments]
 
@@ -136,6 +142,8 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
           logp: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
           group_size: int = 0, group_ids: Any = None, group_offsets: Any = None) -> torch.Tensor:
     """The counts that a loss is divided by: (4) float64 of tokens, rows, non-empty rows, `given`.
+
+        counts = gdpo.count(mask=mask[:16]) + gdpo.count(mask=mask[16:])    # two micro-batches
 
     Count every batch of the optimizer step before its first loss, add the counts, over ranks too
     (`torch.distributed.all_reduce(counts)`), and give the sum to every call of the loss.
@@ -172,6 +180,12 @@ def count_group_tokens(*, mask: Optional[torch.Tensor] = None, logp: Optional[to
                        group_ids: Any = None, group_offsets: Any = None) -> torch.Tensor:
     """The valid tokens of the group of each row: (rows) float64, which a mean over groups needs.
 
+        policy_loss = gdpo.PolicyLoss("dapo", aggregate_mode="group-mean-token-mean", over="given")
+        loss, metrics = policy_loss(
+            logp, old_logp=old_logp, mask=mask, advantages=advantages,
+            group_tokens=gdpo.count_group_tokens(mask=mask, group_size=8),
+            counts=gdpo.count(mask=mask, group_size=8))
+
     A mean over groups is a loss with aggregate.mode="group-mean-token-mean" and over="given": the
     mean over prompts (SkyRL's prompt_mean), or over rollouts that were split into rows (slime's
     rollout_ids), of their means over tokens. Give it what this returns as `group_tokens`, and
@@ -190,7 +204,7 @@ def count_group_tokens(*, mask: Optional[torch.Tensor] = None, logp: Optional[to
 
 
 def _counted_arrays(function: str, mask: Optional[torch.Tensor], logp: Optional[torch.Tensor],
-                    offsets: Optional[torch.Tensor]) -> list:
+                    offsets: Optional[torch.Tensor]) -> List[Any]:
     """The arrays of a batch whose tokens are counted."""
     if mask is None and logp is None and offsets is None:
         raise ValueError(f"{function}: batch: given no array of tokens and no offsets; needed: a "
@@ -198,8 +212,8 @@ def _counted_arrays(function: str, mask: Optional[torch.Tensor], logp: Optional[
     return batch_arrays(function, {"mask": mask, "logp": logp, "offsets": offsets})
 
 
-def _of_groups(function: str, count_on_cpu: Any, arrays: list, group_size: int, group_ids: Any,
-               group_offsets: Any) -> torch.Tensor:
+def _of_groups(function: str, count_on_cpu: Any, arrays: List[Any], group_size: int,
+               group_ids: Any, group_offsets: Any) -> torch.Tensor:
     """What an operator counts on the CPU of a batch and its groups, on the batch's device."""
     device = next(array.device for array in arrays if array is not None)
     groups = grouping(function, device, group_size, group_ids, group_offsets)
@@ -210,6 +224,11 @@ def _of_groups(function: str, count_on_cpu: Any, arrays: list, group_size: int, 
 @takes_settings("loss")
 class PolicyLoss(LossModule):
     """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
+
+        policy_loss = gdpo.PolicyLoss("dapo", low=0.2, high=0.28)
+        loss, metrics = policy_loss(logp, old_logp=old_logp, mask=mask, advantages=advantages,
+                                    counts=gdpo.count(mask=mask))
+        loss.backward()
 
     name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "gspo", "cispo", "sapo") or a
       trainer's ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one
@@ -318,8 +337,12 @@ class PolicyLoss(LossModule):
 
     def from_logits(self, logits: torch.Tensor, targets: torch.Tensor, *, counts: torch.Tensor,
                     temperature: float = 1.0, in_place: bool = False,
-                    **arrays: Optional[torch.Tensor]) -> LossFromLogits:
+                    **arrays: "Unpack[ArraysBesideLogits]") -> LossFromLogits:
         """The loss straight from logits: log-probs, loss and gradient in one call.
+
+            step = policy_loss.from_logits(logits, tokens, old_logp=old_logp, mask=mask,
+                                           advantages=advantages, counts=counts)
+            print(step.logp.shape, step.entropies.mean())
 
         At level "token" each row of logits is read once, and its gradient written while the row is
         in the cache; at the levels of sequences it is read twice. Backward multiplies the gradient
@@ -346,12 +369,12 @@ class PolicyLoss(LossModule):
         Errors: ValueError, as from the call.
         """
         function = "gdpo::PolicyLoss.from_logits"
-        unknown = [name for name in arrays if name not in _ARRAYS_BESIDE_LOGITS]
+        unknown = [name for name in arrays if name not in ARRAYS_BESIDE_LOGITS]
         if unknown:
             raise TypeError(f"{function}: {unknown[0]}: given, and not an array of from_logits; "
-                            f"needed: one of {', '.join(_ARRAYS_BESIDE_LOGITS)}"
-                            + did_you_mean(unknown[0], _ARRAYS_BESIDE_LOGITS))
-        given = {"logits": logits, "targets": targets, **arrays}
+                            f"needed: one of {', '.join(ARRAYS_BESIDE_LOGITS)}"
+                            + did_you_mean(unknown[0], ARRAYS_BESIDE_LOGITS))
+        given: Dict[str, Any] = {"logits": logits, "targets": targets, **arrays}
         for name, tensor in (("logits", logits), ("targets", targets), ("counts", counts)):
             check_type(function, name, tensor)
         if not isinstance(temperature, (int, float)):
@@ -359,8 +382,9 @@ class PolicyLoss(LossModule):
         refuse_transforms(logits, "gdpo.PolicyLoss.from_logits")
         differentiable = torch.is_grad_enabled() and logits.requires_grad
         in_place = in_place and differentiable and not torch.compiler.is_compiling()
-        if in_place and (logits.is_leaf or (logits._is_view() and logits._base.is_leaf
-                                            and logits._base.requires_grad)):
+        base = logits._base if in_place and logits._is_view() else None
+        if in_place and (logits.is_leaf or (base is not None and base.is_leaf
+                                            and base.requires_grad)):
             raise ValueError(f"{function}: in_place: given logits that are a leaf, or a view of "
                              "one, such as a parameter; needed: logits that a model has made")
         nested = logits.is_nested
@@ -393,7 +417,8 @@ class PolicyLoss(LossModule):
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 
 
-def loss_of_arrays(loss: PolicyLoss, counts: torch.Tensor, arrays: list) -> tuple:
+def loss_of_arrays(loss: PolicyLoss, counts: torch.Tensor, arrays: List[Any]
+                   ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Loss and numbers of the result, with gradients by log-probs and entropies that need them."""
     logp, entropies = arrays[ARRAYS.index("logp")], arrays[ARRAYS.index("entropies")]
     by_entropies = (torch.is_grad_enabled() and entropies is not None and entropies.requires_grad
@@ -501,6 +526,7 @@ def with_settings(loss: PolicyLoss, settings: Dict[str, Any]) -> PolicyLoss:
     return other
 
 
-_ARRAYS_BESIDE_LOGITS = [name for name in inspect.signature(PolicyLoss.forward).parameters
-                         if name in ARRAYS and name != "logp"]
+#: The arrays that `PolicyLoss.from_logits` takes besides logits and targets.
+ARRAYS_BESIDE_LOGITS = [name for name in inspect.signature(PolicyLoss.forward).parameters
+                        if name in ARRAYS and name != "logp"]
 

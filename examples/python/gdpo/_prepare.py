@@ -1,6 +1,7 @@
 """Pre-passes: what is decided from whole rows or the batch before the loss."""
 import functools
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple,
+                    Union)
 
 import torch
 
@@ -11,7 +12,14 @@ from ._settings import settings_of
 
 
 class Prepared(NamedTuple):
-    """What pre-passes decided, in the shape of the tokens; `arrays()` goes into PolicyLoss."""
+    """What pre-passes decided, in the shape of the tokens; `arrays()` goes into PolicyLoss.
+
+        prepared = gdpo.prepare("trl::token_truncate", old_logp=old_logp,
+                                rollout_logp=rollout_logp, mask=mask)
+        loss, metrics = gdpo.PolicyLoss("dapo")(
+            logp, old_logp=old_logp, advantages=advantages, **prepared.arrays(),
+            counts=gdpo.count(mask=prepared.mask))
+    """
 
     mask: torch.Tensor  #: uint8, the tokens that are left.
     # Each is None unless it was given or a pre-pass makes it: a loss is faster without weights.
@@ -45,8 +53,17 @@ _REACH = {"overlong": "mask", "degenerate_groups": "mask", "top_entropy": "surro
 
 
 def prepasses() -> List[str]:
-    """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile."""
+    """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile.
+
+        print([name for name in gdpo.prepasses() if name.startswith("verl::")])
+    """
     return [*_REACH, *names("prepasses")]
+
+
+def made(array: Optional[torch.Tensor]) -> torch.Tensor:
+    """An array of `Prepared` that one of the pre-passes makes, so that it is there."""
+    assert array is not None
+    return array
 
 
 @functools.lru_cache(maxsize=256)
@@ -98,6 +115,10 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             teacher_logp: Optional[torch.Tensor] = None) -> Prepared:
     """Runs pre-passes over a batch; count and PolicyLoss then take what it returns.
 
+        prepared = gdpo.prepare(["verl::token_is clip.hi=2", "top_entropy 0.8"], mask=mask,
+                                old_logp=old_logp, rollout_logp=rollout_logp, entropies=entropies)
+        counts = gdpo.count(mask=prepared.mask)
+
     passes: at most twelve, a weight with a mask being two. Names of `prepasses()`, or one name,
       with settings behind it as in "trl::token_truncate clip.hi=2". The rollout corrections of
       trainers, such as "trl::token_truncate", "ms_swift::sequence_mask" and "open_instruct::rho",
@@ -138,5 +159,6 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     with torch.no_grad(), our_errors():
         prepared = Prepared(*ops.prepare(passes, degenerate, groups, *arrays))
         given = dict(zip(ARRAYS, arrays))
-        return prepared._replace(**{name: None for name in REACHED_BY if given[name] is None
-                                    and not makes(name, tuple(passes))})
+        unmade: Dict[str, Any] = {name: None for name in REACHED_BY if given[name] is None
+                                  and not makes(name, tuple(passes))}
+        return prepared._replace(**unmade)

@@ -29,6 +29,11 @@ class CommunicationError(RuntimeError):
 
     Nothing that crosses the ranks will succeed any more: end the process, and go on from a
     checkpoint.
+
+        try:
+            counts = gdpo.Ranks(deadline=60.0).merge(gdpo.count(mask=mask))
+        except gdpo.CommunicationError as error:
+            raise SystemExit(f"start again from the checkpoint: {error}")
     """
 
 
@@ -84,7 +89,12 @@ def errors_of_ranks(own: Optional[BaseException] = None,
 
 
 class GatheredRows(NamedTuple):
-    """The rows of all ranks, which `Ranks.gather_rows` returns; the same on every rank."""
+    """The rows of all ranks, which `Ranks.gather_rows` returns; the same on every rank.
+
+        gathered = gdpo.Ranks().gather_rows(rewards, group_size=8)
+        advantages: torch.Tensor = gdpo.advantages(**gathered.arguments)
+        own_advantages = gathered.own(advantages)
+    """
 
     arguments: Dict[str, Any]  #: Rewards, groups and columns of all rows, for `gdpo.advantages`.
     own_rows: torch.Tensor  #: Where the rows of this rank stand among all, int64.
@@ -99,7 +109,11 @@ class GatheredRows(NamedTuple):
 
 
 class WholeTokens(NamedTuple):
-    """Whole rows of tokens, which `Ranks.gather_tokens` returns; the same on every rank."""
+    """Whole rows of tokens, which `Ranks.gather_tokens` returns; the same on every rank.
+
+        whole = gdpo.Ranks().gather_tokens(logp=logp, old_logp=old_logp, mask=mask)
+        counts = gdpo.count(mask=whole.arrays["mask"])
+    """
 
     arrays: Dict[str, torch.Tensor]  #: Keywords for `gdpo.count`, `gdpo.prepare` and a loss.
     own_places: torch.Tensor  #: Where the own tokens stand in an array that is read row after row.
@@ -151,8 +165,9 @@ class Ranks:
     """The processes of a group of torch.distributed, which train on different rows together.
 
         ranks = gdpo.Ranks()                     # the default group; or one of a device mesh
-        advantages = gdpo.advantages(rewards, group_ids=prompts, keys=numbers, ranks=ranks)
+        advantages = gdpo.advantages(rewards, group_ids=tasks, keys=torch.arange(rows), ranks=ranks)
         counts = ranks.merge(gdpo.count(mask=mask))
+        policy_loss = gdpo.PolicyLoss("dapo")
         with ranks.agree():                      # what one rank raises, all raise
             loss, metrics = policy_loss(logp, advantages=advantages, counts=counts, mask=mask)
         (loss * gdpo.grad_scale("ddp", ranks=ranks)).backward()
@@ -183,8 +198,10 @@ class Ranks:
                              "torch.distributed.init_process_group; needed: a call after it")
         self._group = group
         self._deadline = datetime.timedelta(seconds=float(deadline))
-        #: The number of this rank in the group, and how many ranks it has.
-        self.rank, self.size = 0, 1
+        #: The number of this rank in the group.
+        self.rank: int = 0
+        #: How many ranks the group has.
+        self.size: int = 1
         self._numbers: List[int] = []
         self._device = torch.device("cpu") if device is None else torch.device(device)
         self._calls = 0
@@ -226,7 +243,7 @@ class Ranks:
             everything = torch.empty(self.size * count, dtype=torch.uint8, device=self._device)
             work = torch.distributed.all_gather_into_tensor(everything, mine, group=self._group,
                                                             async_op=True)
-            if work.wait(self._deadline) is False:
+            if work is not None and work.wait(self._deadline) is False:
                 raise RuntimeError("torch.distributed has aborted it")
             ctypes.memmove(receive, everything.cpu().data_ptr(), self.size * count)
             return 0
@@ -247,7 +264,7 @@ class Ranks:
         """What a rank raises in the block, all ranks raise at its end.
 
             with ranks.agree():
-                loss, metrics = policy_loss(logp, ...)
+                loss, metrics = policy_loss(logp, advantages=advantages, counts=counts, mask=mask)
             loss.backward()                     # a collective of the engine, which all come to
 
         Without it a rank that refuses its input never comes to the next collective, and the others
@@ -268,7 +285,7 @@ class Ranks:
     def agree_on(self, *settings: object) -> None:
         """Raises on all ranks unless the settings are the same on each: losses, names, numbers.
 
-            ranks.agree_on(policy_loss, estimator, learning_rate, "run 17")
+            ranks.agree_on(policy_loss, "trl::gdpo", 1e-6, "run 17")
 
         settings: compared by their repr. The message shows where they first differ. Call it once
         before training, and after each change.
@@ -348,10 +365,11 @@ class Ranks:
                     error: Optional[BaseException] = None) -> GatheredRows:
         """The rows of all ranks on each of them: rewards, groups and columns.
 
-            rows = ranks.gather_rows(rewards, group_ids=prompts, keys=numbers)
-            advantages = rows.own(gdpo.advantages(**rows.arguments, estimator="gdpo"))
+            gathered = ranks.gather_rows(rewards, group_ids=tasks, keys=torch.arange(rows))
+            all_rows: torch.Tensor = gdpo.advantages(**gathered.arguments, estimator="gdpo")
+            advantages = gathered.own(all_rows)
 
-        `gdpo.advantages(..., ranks=ranks)` is both lines. Every estimator is exact so, also where
+        `gdpo.advantages(..., ranks=ranks)` is all of it. Every estimator is exact so, also where
         it reads the whole batch, and has the bits of one process.
 
         rewards, group_size, group_ids, group_offsets, tokens, valid, baseline, row_weights,
@@ -402,7 +420,10 @@ class Ranks:
 
     def advantages(self, rewards: Any, rows: Dict[str, Any], call: Dict[str, Any],
                    rollout_ids: Any = None) -> Any:
-        """`gdpo.advantages(..., ranks=ranks)`: rows has the arrays of this rank, call the rest."""
+        """`gdpo.advantages(..., ranks=ranks)`: rows has the arrays of this rank, call the rest.
+
+        rollout_ids: None, because rows are gathered before.
+        """
         own: Optional[BaseException] = None
         if rollout_ids is not None:
             own = ValueError("gdpo::advantages: rollout_ids: given, with ranks; needed: none: "
@@ -419,8 +440,8 @@ class Ranks:
                       **arrays: Optional[torch.Tensor]) -> WholeTokens:
         """Whole rows on every rank, where each has some tokens of every row: context parallelism.
 
-            context = gdpo.Ranks(mesh.get_group("cp"))       # ranks that share their rows
-            data = gdpo.Ranks(mesh.get_group("dp"))          # ranks that have different rows
+            context = gdpo.Ranks()   # mesh.get_group("cp"): ranks that share their rows
+            data = gdpo.Ranks()      # mesh.get_group("dp"): ranks that have different rows
             whole = context.gather_tokens(logp=logp, old_logp=old_logp, mask=mask)
             counts = data.merge(gdpo.count(mask=whole.arrays["mask"]))
             loss, metrics = policy_loss(**whole.arrays, advantages=advantages, counts=counts)
@@ -476,7 +497,7 @@ class Ranks:
 def grad_scale(engine: str, *, ranks: Union[int, Ranks], accumulation: int = 1) -> float:
     """The factor that takes back what a training engine divides gradients by.
 
-        (loss * gdpo.grad_scale("fsdp", ranks=ranks)).backward()
+        (loss * gdpo.grad_scale("fsdp", ranks=8)).backward()
 
     A loss is divided by the counts of the whole step, so that the gradients of its calls only have
     to be added, over micro-batches and ranks. An engine that averages divides once more. Multiply

@@ -1,6 +1,7 @@
 """Rewards before the estimator: rules that shape them, and state over the steps of a run."""
 import math
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple,
+                    TypedDict, Union, overload)
 
 import torch
 
@@ -9,12 +10,47 @@ from ._library import check_tensors, names, ops, our_errors
 from ._numbers import shown
 from ._settings import described, line
 
+if TYPE_CHECKING:
+    import numpy
+    from typing_extensions import Unpack
+
+    from ._advantages import _Array, _Numpy
+    from ._keywords import EmaBaselineSettings, ReturnScaleSettings, RunningMomentsSettings
+
 _EMPTY = (0.0, 0.0, 0.0, 0.0, 0.0, float("inf"), -float("inf"))  # the moments of no numbers
 
 
-def shapings() -> list:
-    """The names of the rules that `shape_rewards` takes, such as "soft_overlong"."""
+def shapings() -> List[str]:
+    """The names of the rules that `shape_rewards` takes, such as "soft_overlong".
+
+        print(gdpo.shapings())
+    """
     return list(names("shapings"))
+
+
+if TYPE_CHECKING:
+    class _OfRows(TypedDict, total=False):
+        group_size: int
+        group_ids: Any
+        group_offsets: Any
+        lengths: Any
+        valid: Any
+        input_lengths: Any
+        turns: Any
+
+if TYPE_CHECKING:  # mypy wants overloads alone
+    @overload
+    def shape_rewards(rewards: Union[torch.Tensor, Sequence[Any]],
+                      rules: Union[str, Sequence[str]], **arguments: "Unpack[_OfRows]"
+                      ) -> torch.Tensor: ...
+
+    @overload
+    def shape_rewards(rewards: "numpy.ndarray[Any, Any]", rules: Union[str, Sequence[str]],
+                      **arguments: "Unpack[_OfRows]") -> _Numpy: ...
+
+    @overload
+    def shape_rewards(rewards: _Array, rules: Union[str, Sequence[str]],
+                      **arguments: "Unpack[_OfRows]") -> _Array: ...
 
 
 def shape_rewards(rewards: Any, rules: Union[str, Sequence[str]], *, group_size: int = 0,
@@ -22,9 +58,9 @@ def shape_rewards(rewards: Any, rules: Union[str, Sequence[str]], *, group_size:
                   valid: Any = None, input_lengths: Any = None, turns: Any = None) -> Any:
     """Rewards as rules make them, before an estimator.
 
-        gdpo.shape_rewards(rewards, "soft_overlong max_length=20480 buffer=4096", lengths=lengths)
-        gdpo.shape_rewards(rewards, ["clip min=-1 max=1", "prime_rl::length_penalty"], group_size=8,
-                           lengths=lengths, input_lengths=input_lengths, turns=turns)
+        gdpo.shape_rewards(scores, "soft_overlong max_length=6 buffer=2", lengths=lengths)
+        gdpo.shape_rewards(scores, ["clip min=-1 max=1", "relative_length"], group_size=8,
+                           lengths=lengths)
 
     rewards: (rows); a NaN, or None in a list, is missing and stays so.
     rules: one, or several that are applied in their order. Each is one of `gdpo.shapings()` with
@@ -73,7 +109,7 @@ def _of_all_ranks(measure: Callable[[], torch.Tensor], group: Any) -> torch.Tens
         mine: Any = measure().tolist()[0]
     except ValueError as error:
         mine = str(error)
-    parts: list = [None] * torch.distributed.get_world_size(group)
+    parts: List[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(parts, mine, group=group)
     for rank, part in enumerate(parts):
         if isinstance(part, str):
@@ -87,7 +123,7 @@ def _cpu(function: str, name: str, array: Any) -> Optional[torch.Tensor]:
     return None if tensor is None else tensor.cpu()
 
 
-def _restored(function: str, state: Dict[str, Any], **shapes: int) -> list:
+def _restored(function: str, state: Mapping[str, Any], **shapes: int) -> List[torch.Tensor]:
     """The lists of a state, float64. shapes: how many numbers each has; -1: any."""
     where = f"{function}.load_state_dict: state"
     missing = sorted(set(shapes) - set(state))
@@ -124,6 +160,16 @@ class _Normalizes:
         """How many numbers have been taken in."""
         return int(self._moments[0, 0])
 
+    if TYPE_CHECKING:
+        @overload
+        def normalize(self, rewards: Union[torch.Tensor, Sequence[Any]]) -> torch.Tensor: ...
+
+        @overload
+        def normalize(self, rewards: "numpy.ndarray[Any, Any]") -> _Numpy: ...
+
+        @overload
+        def normalize(self, rewards: _Array) -> _Array: ...
+
     def normalize(self, rewards: Any) -> Any:
         """The rewards as the numbers so far normalize them, a new array."""
         mean, std, bound = self._rule
@@ -134,8 +180,8 @@ class RunningMoments(_Normalizes):
     """The running mean and std of numbers over the steps of a run.
 
         running = gdpo.RunningMoments()
-        running.update(rewards, group=torch.distributed.group.WORLD)     # once a step
-        advantages = gdpo.advantages(running.normalize(rewards), group_size=8)
+        running.update(scores, group=torch.distributed.group.WORLD)      # once a step
+        advantages = gdpo.advantages(running.normalize(scores), group_size=8)
 
     It is the reward normalization "running" of ROLL and AReaL: (r - mean) / (std + eps).
 
@@ -147,7 +193,7 @@ class RunningMoments(_Normalizes):
     Errors: ValueError for settings that are unknown or out of range.
     """
 
-    def __init__(self, **settings: float) -> None:
+    def __init__(self, **settings: "Unpack[RunningMomentsSettings]") -> None:
         self._line = line("gdpo.RunningMoments", ("running_moments",), settings)
         self._go_on(ops.running_moments, _row(_EMPTY), _row(_EMPTY))
 
@@ -176,12 +222,12 @@ class RunningMoments(_Normalizes):
         """What rewards are divided by: std + eps; 1 before the first number and where that is 0."""
         return self._rule[1]
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> Dict[str, List[float]]:
         """The moments of the numbers so far."""
         return {"moments": self._moments[0].tolist()}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what state_dict has returned."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state that state_dict has returned."""
         moments, = _restored("gdpo.RunningMoments", state, moments=7)
         self._go_on(ops.running_moments, moments[None], _row(_EMPTY))
 
@@ -194,7 +240,7 @@ class EmaBaseline:
     """A moving average of the rewards of each role, as the baseline of its next reward.
 
         ema = gdpo.EmaBaseline("prime_rl::rae", decay=0.95)
-        advantages = rewards - ema(rewards, agents)                # once a step
+        advantages = scores - ema(scores, agents)                  # once a step
 
     For each row in order: its baseline is b of its role, and then b = decay b + (1 - decay) r.
     Role-conditioned advantage estimation (RAE, arXiv 2506.24119), prime-rl's RAEAlgorithm. Over
@@ -207,7 +253,8 @@ class EmaBaseline:
     Errors: ValueError for settings that are unknown or out of range.
     """
 
-    def __init__(self, name: str = "ema_baseline", **settings: float) -> None:
+    def __init__(self, name: str = "ema_baseline",
+                 **settings: "Unpack[EmaBaselineSettings]") -> None:
         self._line = line("gdpo.EmaBaseline", (name,), settings)
         self._state = torch.empty((0, 2), dtype=torch.float64)
         self._check()
@@ -230,16 +277,16 @@ class EmaBaseline:
         return baselines
 
     @property
-    def baselines(self) -> list:
+    def baselines(self) -> List[float]:
         """The average of each role."""
         return self._state[:, 0].tolist()
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> Dict[str, List[float]]:
         """The average of each role, and how many rewards are in it."""
         return {"baseline": self.baselines, "updates": [int(n) for n in self._state[:, 1]]}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what state_dict has returned."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state that state_dict has returned."""
         baseline, updates = _restored("gdpo.EmaBaseline", state, baseline=-1, updates=-1)
         if len(baseline) != len(updates):
             raise ValueError(f"gdpo.EmaBaseline.load_state_dict: state: given {len(baseline)} "
@@ -261,7 +308,7 @@ class ReturnScale(_Normalizes):
     """Divides rewards by the running std of their discounted returns.
 
         scale = gdpo.ReturnScale(gamma=0.99)
-        rewards = scale(rewards, ended, group=torch.distributed.group.WORLD)   # once a step
+        scaled = scale(scores, ended, group=torch.distributed.group.WORLD)     # once a step
 
     The reward normalization of VecNormalize: for each episode G = gamma G + r, of which the moments
     are taken in; r / sqrt(var + eps), within +-bound; G = 0 where the episode has ended.
@@ -273,10 +320,22 @@ class ReturnScale(_Normalizes):
     Errors: ValueError for settings that are unknown or out of range.
     """
 
-    def __init__(self, **settings: float) -> None:
+    def __init__(self, **settings: "Unpack[ReturnScaleSettings]") -> None:
         self._line = line("gdpo.ReturnScale", ("return_scale",), settings)
         self._returns = torch.empty(0, dtype=torch.float64)
         self._go_on(ops.return_scale, _row(_EMPTY), _row(_EMPTY))
+
+    if TYPE_CHECKING:
+        @overload
+        def __call__(self, rewards: Union[torch.Tensor, Sequence[Any]], ended: Any = ...,
+                     group: Any = ...) -> torch.Tensor: ...
+
+        @overload
+        def __call__(self, rewards: "numpy.ndarray[Any, Any]", ended: Any = ...,
+                     group: Any = ...) -> _Numpy: ...
+
+        @overload
+        def __call__(self, rewards: _Array, ended: Any = ..., group: Any = ...) -> _Array: ...
 
     def __call__(self, rewards: Any, ended: Any = None, group: Any = None) -> Any:
         """Takes a step of the episodes of this rank in, and returns its rewards divided.
@@ -304,12 +363,12 @@ class ReturnScale(_Normalizes):
         """What rewards are divided by: sqrt(var + eps)."""
         return self._rule[1]
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> Dict[str, List[float]]:
         """The moments of the returns so far, and the return of each episode that goes on."""
         return {"moments": self._moments[0].tolist(), "returns": self._returns.tolist()}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on from what state_dict has returned."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state that state_dict has returned."""
         moments, returns = _restored("gdpo.ReturnScale", state, moments=7, returns=-1)
         with our_errors():  # rewards that are missing leave the returns as they are
             ops.observe_returns(self._line, returns, torch.full_like(returns, math.nan), None)

@@ -21,13 +21,21 @@ _NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_lo
 _CALLS = {"advantages": "estimator", "token_advantages": "token_advantages",
           "outcome_advantages": "outcome_advantages", "step_advantages": "step_advantages",
           "optimal_token_baseline": "token_baseline", "whiten": "whitening"}
+# The settings that have one list: their class in the stub, and what the library calls them.
+_LISTS = {"Pid": ("pid", ""), "Diagnose": ("diagnose", ""),
+          "RunningMoments": ("running", "running_moments"),
+          "EmaBaseline": ("running", "ema_baseline"), "ReturnScale": ("running", "return_scale")}
 _PAIR = "two numbers, LO,HI"
 _TYPES = {"number": "float", "integer": "int", "true or false": "bool",
           _PAIR: "Tuple[float, float]"}
 
 
 class Setting(NamedTuple):
-    """A setting of a loss, an estimator, ..., as the library lists it."""
+    """A setting of a loss, an estimator, ..., as the library lists it.
+
+        for setting in gdpo.loss_settings("dapo"):
+            print(setting.name, setting.value, setting.meaning)
+    """
 
     name: str  #: Such as "surrogate.low"; as a keyword with "_" for the dots, or its end: low.
     kind: str  #: "number", "integer", "true or false", "two numbers, LO,HI", or the words.
@@ -50,6 +58,9 @@ def settings_of(what: str, line: str = "") -> List[Setting]:
 def loss_settings(name: str) -> List[Setting]:
     """The settings of `PolicyLoss(name)`: name, kind, value, what fits, meaning.
 
+        high = {setting.name: setting.value for setting in gdpo.loss_settings("dapo")}[
+            "surrogate.high"]
+
     name: one of `losses()`, perhaps with a level and settings behind it, as in "dapo low=0.1"; or
       one of `contrastive_losses()` or `value_losses()`, for the settings of
       `ContrastiveLoss(name)` or `ValueLoss(name)`.
@@ -63,6 +74,9 @@ def loss_settings(name: str) -> List[Setting]:
 
 def estimator_settings(name: str, call: str = "advantages") -> List[Setting]:
     """The settings of `advantages(..., estimator=name)`: name, kind, value, what fits, meaning.
+
+        gdpo.estimator_settings("trl::gdpo")
+        gdpo.estimator_settings("verl::gae", "token_advantages")
 
     name: one of `estimators()`, perhaps with settings behind it, as in "trl::gdpo ddof=0".
     call: whose name it is: "advantages", "token_advantages", "outcome_advantages",
@@ -134,7 +148,8 @@ def line(function: str, words: Tuple[Any, ...], settings: Mapping[str, object]) 
     if not all(isinstance(given, str) for given in words):
         raise ValueError(f"{function}: name: given {words[0]!r}; needed: a name, and perhaps "
                          "settings behind it, NAME SETTING=VALUE")
-    head, tail = words[0].split(), []
+    head: List[str] = words[0].split()
+    tail: List[str] = []
     while head and "=" in head[-1]:
         tail.insert(0, head.pop())
     if settings and function in _TAKERS:
@@ -250,7 +265,7 @@ def stub() -> str:
     """The keywords as types, for editors and type checkers: _keywords.pyi holds this text."""
     text = ('"""The settings of losses and estimators as keywords, for type checkers.\n\n'
             'Made from the library\'s lists: python -m gdpo._settings > gdpo/_keywords.pyi\n"""\n'
-            "from typing import Optional, Tuple, TypedDict\n")
+            "from typing import Optional, Tuple, TypedDict\n\nimport torch\n")
     for what in _NAMES:
         title = what.title().replace("_", "")
         text += f"\n\nclass {title}Settings(TypedDict, total=False):\n"
@@ -260,7 +275,14 @@ def stub() -> str:
                 if each not in seen:
                     text += _member(f"    {each}: Optional[{_annotation(s)}]", s.meaning)
                 seen.add(each)
-    return text
+    for title, listed in _LISTS.items():
+        text += f"\n\nclass {title}Settings(TypedDict, total=False):\n"
+        for s in settings_of(*listed):
+            if s.kind != "true or false":  # those are arguments of the call
+                text += _member(f"    {s.name}: {_annotation(s)}", s.meaning)
+    from ._policy_loss import ARRAYS_BESIDE_LOGITS  # which imports this module
+    return text + "\n\nclass ArraysBesideLogits(TypedDict, total=False):\n" + "".join(
+        f"    {name}: Optional[torch.Tensor]\n" for name in ARRAYS_BESIDE_LOGITS)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ from ._ranks import Ranks, errors_of_ranks, failure
 class Step:
     """The counts of an optimizer step before its first loss, and the sum of what its losses return.
 
-        with gdpo.Step(gdpo.count(mask=part.mask) for part in micro_batches) as step:
-            for k, part in enumerate(micro_batches):
-                loss, metrics = policy_loss(model(part), counts=step.counts, mask=part.mask, ...)
+        policy_loss = gdpo.PolicyLoss("dapo")
+        halves = [slice(0, 16), slice(16, 32)]                      # two micro-batches
+        with gdpo.Step(gdpo.count(mask=mask[half]) for half in halves) as step:
+            for k, half in enumerate(halves):
+                loss, metrics = policy_loss(logp[half], advantages=advantages[half],
+                                            mask=mask[half], counts=step.counts)
                 loss.backward()
                 step.add(k, metrics)
-        optimizer.step()
         print(step.metrics.to_dict())
 
     A loss is divided by the counts of the whole step, which have to be known before the first

@@ -1,7 +1,7 @@
 """From rewards to advantages of tokens and of steps: the estimators behind those of rows."""
 import re
-from typing import (TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple,
-                    cast)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Literal, NamedTuple, Optional, Sequence,
+                    Tuple, Union, cast, overload)
 
 import torch
 
@@ -13,8 +13,10 @@ from ._ranks import Ranks, check_keys, errors_of_ranks, same_everywhere
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
+    import numpy
     from typing_extensions import Unpack
 
+    from ._advantages import _Array, _Numpy
     from ._keywords import (OutcomeAdvantagesSettings, StepAdvantagesSettings,
                             TokenAdvantagesSettings, TokenBaselineSettings)
 
@@ -22,14 +24,21 @@ _Arrays = Dict[str, Optional[torch.Tensor]]
 
 
 class AdvantagesAndReturns(NamedTuple):
-    """What `token_advantages` and `outcome_advantages` return."""
+    """What `token_advantages` and `outcome_advantages` return.
+
+        advantages, returns = gdpo.token_advantages(row_rewards=scores, values=values, mask=mask)
+    """
 
     advantages: torch.Tensor  #: In the shape of the tokens; 0 where the mask is 0.
     returns: torch.Tensor  #: The same; what a critic learns, before a normalization.
 
 
 class AdvantagesReturnsAndReport(NamedTuple):
-    """What `outcome_advantages` returns with report=True."""
+    """What `outcome_advantages` returns with report=True.
+
+        result = gdpo.outcome_advantages(rewards, group_size=8, mask=mask, report=True)
+        print(result.advantages.shape, result.report["groups"])
+    """
 
     advantages: torch.Tensor  #: In the shape of the tokens; 0 where the mask is 0.
     returns: torch.Tensor  #: The same; what a critic learns, before a normalization.
@@ -137,6 +146,43 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
             out.to(device) for out in ops.token_advantages(text, **arrays)))
 
 
+if TYPE_CHECKING:
+    class _OfOutcomes(OutcomeAdvantagesSettings, total=False):
+        estimator: str
+        group_size: int
+        group_ids: Any
+        group_offsets: Any
+        weights: Optional[Sequence[float]]
+        gates: Sequence[Tuple[int, int, float]]
+        tokens: Any
+        valid: Any
+        baseline: Any
+        row_weights: Any
+        penalty: Any
+        token_rewards: Optional[torch.Tensor]
+        values: Optional[torch.Tensor]
+        logp: Optional[torch.Tensor]
+        ref_logp: Optional[torch.Tensor]
+        mask: Optional[torch.Tensor]
+        offsets: Optional[torch.Tensor]
+        bootstrap: Any
+        ranks: Optional[Ranks]
+        keys: Any
+
+if TYPE_CHECKING:  # mypy wants overloads alone
+    @overload
+    def outcome_advantages(rewards: Any, *, report: Literal[False] = ...,
+                           **arguments: "Unpack[_OfOutcomes]") -> AdvantagesAndReturns: ...
+
+    @overload
+    def outcome_advantages(rewards: Any, *, report: Literal[True],
+                           **arguments: "Unpack[_OfOutcomes]") -> AdvantagesReturnsAndReport: ...
+
+    @overload
+    def outcome_advantages(rewards: Any, *, report: bool, **arguments: "Unpack[_OfOutcomes]"
+                           ) -> Union[AdvantagesAndReturns, AdvantagesReturnsAndReport]: ...
+
+
 @takes_settings("outcome_advantages")
 def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group_size: int = 0,
                        group_ids: Any = None, group_offsets: Any = None,
@@ -215,11 +261,39 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
             dtype = _dtype(arrays, "token_rewards", rows if rows.dtype in (
                 torch.float32, torch.bfloat16, torch.float16) else rows.double())
             both = [out.to(dtype) for out in both]
-    of_tokens = [out.to(device) for out in both]
+    per_token, returns = (out.to(device) for out in both)
     if not report:
-        return AdvantagesAndReturns(*of_tokens)
+        return AdvantagesAndReturns(per_token, returns)
     return AdvantagesReturnsAndReport(
-        *of_tokens, Report(numbers, rows.shape[1] if rows.dim() == 2 else 1))
+        per_token, returns, Report(numbers, rows.shape[1] if rows.dim() == 2 else 1))
+
+
+if TYPE_CHECKING:
+    class _OfSteps(StepAdvantagesSettings, total=False):
+        estimator: str
+        group_size: int
+        group_ids: Any
+        group_offsets: Any
+        weights: Optional[Sequence[float]]
+        gates: Sequence[Tuple[int, int, float]]
+        tokens: Any
+        valid: Any
+        baseline: Any
+        row_weights: Any
+        penalty: Any
+
+if TYPE_CHECKING:  # mypy wants overloads alone
+    @overload
+    def step_advantages(rewards: Union[torch.Tensor, Sequence[Any]], *, episode_ids: Any,
+                        state_ids: Any, **arguments: "Unpack[_OfSteps]") -> torch.Tensor: ...
+
+    @overload
+    def step_advantages(rewards: "numpy.ndarray[Any, Any]", *, episode_ids: Any, state_ids: Any,
+                        **arguments: "Unpack[_OfSteps]") -> _Numpy: ...
+
+    @overload
+    def step_advantages(rewards: _Array, *, episode_ids: Any, state_ids: Any,
+                        **arguments: "Unpack[_OfSteps]") -> _Array: ...
 
 
 @takes_settings("step_advantages")

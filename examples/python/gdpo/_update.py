@@ -24,6 +24,9 @@ def _at(function: str, name: str, i: int, count: int, things: str) -> int:
 class Plan:
     """Which rows go into which optimizer step, rank and micro-batch; made by `plan`.
 
+        cut = gdpo.plan(rows, mini_batches=2, ranks=2)
+        print(cut.steps, cut.rows(0, rank=1), cut.largest_micro_batch)
+
     Steps are counted over all epochs. Every rank has the same number of micro-batches in a step, so
     that collective calls match; some are empty where there are fewer rows than micro-batches.
     """
@@ -32,16 +35,23 @@ class Plan:
         numbers, self._rows, begins, self._dropped, dropped = parts
         self._begins: List[int] = begins.tolist()
         self._dropped_begins: List[int] = dropped.tolist()
-        #: How many times each row is used; optimizer steps of an epoch; micro-batches of each rank
-        #: in a step; ranks; and the rows of the largest micro-batch.
-        (self.epochs, self.mini_batches, self.accumulation, self.ranks,
-         self.largest_micro_batch) = numbers.tolist()
+        shape: List[int] = numbers.tolist()
+        #: How many times each row is used.
+        self.epochs: int = shape[0]
+        #: Optimizer steps of an epoch.
+        self.mini_batches: int = shape[1]
+        #: Micro-batches of each rank in a step.
+        self.accumulation: int = shape[2]
+        #: Processes with different rows.
+        self.ranks: int = shape[3]
+        #: The rows of the largest micro-batch.
+        self.largest_micro_batch: int = shape[4]
         #: Optimizer steps of all epochs.
         self.steps: int = self.epochs * self.mini_batches
 
     def rows(self, step: int, rank: Optional[int] = None, micro_batch: Optional[int] = None
              ) -> torch.Tensor:
-        """The rows of a step, int64: all, those of a rank, or those of one of its micro-batches.
+        """The rows of a step, int64: all, those of a rank, or those of its micro-batch micro_batch.
 
         They stand in the order of ranks and micro-batches. Errors: ValueError for a number out of
         range, and for a micro-batch without a rank.
@@ -82,7 +92,7 @@ def plan(rows: int, *, epochs: Optional[int] = None, mini_batches: Optional[int]
         cut = gdpo.plan(512, mini_batches=0, accumulation=8, micro_batch=4, ranks=8)
         for step in range(cut.steps):                       # 2 steps of 256 rows
             for k in range(cut.accumulation):
-                backward(cut.rows(step, rank, k))
+                print(cut.rows(step, rank=0, micro_batch=k))
 
     Each epoch uses every row once, except for dropped ones. The rows, in their own order or
     shuffled, are cut into mini-batches, those over the ranks, and those of a rank over its
@@ -112,7 +122,11 @@ def plan(rows: int, *, epochs: Optional[int] = None, mini_batches: Optional[int]
 
 
 class Packing:
-    """Rows in packs of a bounded number of tokens, made by `pack`; a sequence of their rows."""
+    """Rows in packs of a bounded number of tokens, made by `pack`; a sequence of their rows.
+
+        packs = gdpo.pack([3, 5, 2, 4], 8)
+        print(len(packs), packs.rows(0), packs.offsets(0), packs.tokens(0), packs.waste)
+    """
 
     def __init__(self, order: torch.Tensor, row_offsets: torch.Tensor, offsets: torch.Tensor,
                  waste: float) -> None:
@@ -160,10 +174,12 @@ class Packing:
 def pack(lengths: Any, budget: int, *, oversize: Optional[str] = None) -> Packing:
     """Puts rows of different lengths into few packs of at most `budget` tokens.
 
-        packs = gdpo.pack(mask.sum(1), 16384)
-        for p, rows in enumerate(packs):
-            logp = forward(rows)                            # packed, packs.tokens(p) of them
-            loss, metrics = policy_loss(logp, offsets=packs.offsets(p), ...)
+        policy_loss = gdpo.PolicyLoss("dapo")
+        packs = gdpo.pack(mask.sum(1), 16)
+        for p, members in enumerate(packs):
+            packed = logp[members][mask[members]]           # packs.tokens(p) of them
+            loss, metrics = policy_loss(packed, offsets=packs.offsets(p), counts=counts,
+                                        advantages=advantages[members])
 
     It is first-fit decreasing: at most 11/9 of the fewest possible packs, and 6/9 of one more. The
     result depends on the arguments alone. Ranks with other rows may get other numbers of packs.
@@ -185,7 +201,11 @@ def pack(lengths: Any, budget: int, *, oversize: Optional[str] = None) -> Packin
 
 
 class SelectedGroups(NamedTuple):
-    """What `select_groups` selected, and why not the rest. Tensors are int64 on the CPU."""
+    """What `select_groups` selected, and why not the rest. Tensors are int64 on the CPU.
+
+        chosen = gdpo.select_groups(rewards, group_size=8)
+        print(chosen.groups, chosen.verdicts)
+    """
 
     groups: torch.Tensor  #: The selected groups, ascending.
     rows: torch.Tensor  #: Their rows, group after group.
@@ -209,8 +229,8 @@ def select_groups(rewards: Any, *, group_size: int = 0, group_ids: Any = None,
 
         chosen = gdpo.select_groups(rewards, group_size=8, wanted=64)
         if chosen.refill > 0:
-            sample(chosen.refill)                           # so many prompts more
-        train(chosen.rows, group_offsets=chosen.offsets)
+            print(f"sample {chosen.refill} prompts more")
+        advantages = gdpo.advantages(rewards[chosen.rows], group_offsets=chosen.offsets)
 
     A group whose rewards do not vary gives no gradient. Which are flat depends on the estimator:
     with several rewards their sum can be flat where one of them varies, and GDPO learns from that
@@ -246,7 +266,11 @@ def select_groups(rewards: Any, *, group_size: int = 0, group_ids: Any = None,
 
 
 class ClippedGradient(NamedTuple):
-    """What `clip_grad_norm` saw and did; the same on all ranks."""
+    """What `clip_grad_norm` saw and did; the same on all ranks.
+
+        clipped = gdpo.clip_grad_norm([torch.ones(4)], 1.0)
+        print(clipped.norm, clipped.scale, clipped.take_step)
+    """
 
     norm: float  #: The norm before clipping; NaN or infinite where the gradient is not finite.
     scale: float  #: What the gradient was multiplied by; 1: it is as it was.
@@ -287,6 +311,9 @@ def clip_grad_norm(gradients: Sequence[Any], max_norm: float, *, ranks: Optional
                    ) -> ClippedGradient:
     """Bounds the norm of the whole gradient, over all arrays and ranks, by scaling all of it.
 
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(4)).sum().backward()
         clipped = gdpo.clip_grad_norm([p.grad for p in model.parameters()], 1.0)
         if clipped.take_step:
             optimizer.step()
@@ -320,8 +347,10 @@ def clip_grad_norm(gradients: Sequence[Any], max_norm: float, *, ranks: Optional
     with errors_of_ranks(own), torch.no_grad():
         numbers = ops.clip_grad_norm(*over.arguments(own), arrays, float(max_norm), _settings(
             norm=norm, on_non_finite=on_non_finite, eps=eps), whole).tolist()
-    result = ClippedGradient(*numbers[:2], bool(numbers[2]), bool(numbers[3]),
-                             *(int(number) for number in numbers[4:]))
+    total, scale, clipped, take_step, *found = numbers
+    nans, infinities, fault_rank, fault_array, differing, equal = (int(number) for number in found)
+    result = ClippedGradient(total, scale, bool(clipped), bool(take_step), nans, infinities,
+                             fault_rank, fault_array, differing, equal)
     if result.scale != 1:
         torch.autograd.graph.increment_version(arrays)
     return result
@@ -330,6 +359,7 @@ def clip_grad_norm(gradients: Sequence[Any], max_norm: float, *, ranks: Optional
 def polyak(reference: Sequence[Any], policy: Sequence[Any], tau: float) -> None:
     """Moves a reference policy towards the policy, in place: reference += tau (policy - reference).
 
+        policy, reference = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
         gdpo.polyak(list(reference.parameters()), list(policy.parameters()), 0.6)
 
     Source: open-instruct's alpha and TRL's ref_model_mixup_alpha are tau; the beta of OpenRLHF is

@@ -17,6 +17,9 @@ TRAINERS = ("verl", "trl", "ms_swift", "openrlhf")
 def from_config(trainer: str, config: Any, *, strict: bool = False) -> Configured:
     """A trainer's configuration as an estimator, pre-passes and a loss of this library.
 
+        given = gdpo.from_config("verl", {"algorithm": {"adv_estimator": "rloo"}})
+        print(given.explain())
+
     trainer: "verl", "trl" (GRPOTrainer and RLOOTrainer), "ms_swift" (rlhf_type grpo) or "openrlhf"
       (train_ppo_ray). It need not be installed.
     config: the trainer's own object (verl's DictConfig, a GRPOConfig, a Namespace), or a dict of

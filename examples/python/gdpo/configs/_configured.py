@@ -3,7 +3,7 @@ import dataclasses
 import pprint
 import textwrap
 import types
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from .._contrastive import ContrastiveLoss
 from .._library import near
@@ -43,7 +43,9 @@ class Configured:
     """A trainer's configuration as calls of this library, from `from_config`.
 
         given = gdpo.from_config("trl", {"loss_type": "dapo", "epsilon_high": 0.28}, strict=True)
+        assert given.estimator is not None and given.loss is not None
         advantages = gdpo.advantages(rewards, group_size=8, estimator=given.estimator)
+        counts[3] = counts[0]                           # num_items_in_batch: see given.counts
         loss, metrics = given.loss(logp, old_logp=old_logp, mask=mask, advantages=advantages,
                                    counts=counts)
 
@@ -112,7 +114,7 @@ class Draft:
         self.fields: Dict[str, Any] = {"trainer": trainer, "release": release}
         self.counts: Dict[str, str] = {}
         self.arrays: Dict[str, str] = {}
-        self.corrections: list = []
+        self.corrections: List[str] = []
         self.yours: Dict[str, str] = {}
         self.unread: Dict[str, str] = {}
         self.unsupported: Dict[str, str] = {}
@@ -200,7 +202,7 @@ class Draft:
 
     def done(self) -> Configured:
         """The result."""
-        maps = {name: types.MappingProxyType(getattr(self, name)) for name in (
+        maps: Dict[str, Any] = {name: types.MappingProxyType(getattr(self, name)) for name in (
             "counts", "arrays", "yours", "unread", "unsupported")}
         return Configured(**self.fields, **maps, corrections=tuple(self.corrections))
 

@@ -134,7 +134,7 @@ class Options:
     """
 
     def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self.given = dict(given)
+        self.given: Dict[str, Any] = dict(given)
         self._defaults = defaults
 
     def __getitem__(self, name: str) -> Any:

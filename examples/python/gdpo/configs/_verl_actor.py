@@ -147,7 +147,9 @@ def _corrections(draft: Draft, options: Options, name: str, bypass: bool, reinfo
                  ) -> List[str]:
     """The lines of the rollout correction."""
     given = {key: options[f"{ROLLOUT_CORRECTION}.{key}"] for key in CORRECTION}
-    weights, rejections, of = [], {}, "tokens"
+    weights: List[str] = []
+    rejections: Dict[str, str] = {}
+    of = "tokens"
     try:
         option = f"{ROLLOUT_CORRECTION}.rollout_is"
         if given["rollout_is"] is not None and given["rollout_is_threshold"] is not None:

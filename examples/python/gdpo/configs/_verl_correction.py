@@ -62,8 +62,9 @@ def rejection_lines(option: Union[str, Sequence[str], None], threshold: Union[st
     if of_verl and len(given) not in (1, len(of_verl)):
         raise ValueError(f"gdpo.integrations.verl: rollout_rs_threshold: given {threshold!r}; "
                          f"needed: one number, or one for each of {', '.join(of_verl)}")
-    given = dict(zip(of_verl, given * len(of_verl) if len(given) == 1 else given))
-    return {name: _rejection(name, given[name]) if name in given else name for name in names}
+    thresholds = dict(zip(of_verl, given * len(of_verl) if len(given) == 1 else given))
+    return {name: _rejection(name, thresholds[name]) if name in thresholds else name
+            for name in names}
 
 
 def _refuse_level(option: str, line: str) -> None:

@@ -1,5 +1,5 @@
 """OpenRLHF's arguments of train_ppo_ray as calls of this library."""
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from ._configured import Draft, Kl, estimator_line, prepass_line
 from ._options import Options, names_of
@@ -40,7 +40,7 @@ _TOKENS = "the valid tokens of the optimizer step, of all its ranks"
 # The losses, by policy_loss_type.
 _LOSSES = ("ppo", "gspo")
 # The estimators of one number a row. Only reinforce_baseline is normalized over the batch's tokens.
-_ESTIMATORS = {
+_ESTIMATORS: Dict[str, Tuple[str, Dict[str, Any]]] = {
     "rloo": ("rloo", {}), "dr_grpo": ("dr_grpo", {}), "group_norm": ("grpo", {"scale__eps": 1e-9}),
     "flash_reinforce": ("dr_grpo", {}),
     "reinforce_baseline": ("dr_grpo", {"renorm": "tokens", "renorm__ddof": 0,

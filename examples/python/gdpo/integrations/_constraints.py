@@ -124,6 +124,8 @@ def _parts(line: str) -> Tuple[str, str, float, Dict[str, Any]]:
     """Name, bound, limit and settings of a line."""
     found = _LINE.match(line)
     try:
+        if found is None:
+            raise ValueError(line)
         limit = float(found["limit"])
         settings = dict(_setting(word) for word in found["settings"].split())
     except (TypeError, ValueError):

@@ -1,9 +1,10 @@
 """verl's rollout correction: its options computed by `gdpo.prepare`, and what it logs with them."""
-from typing import Dict, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from .. import mismatch, prepare
+from .._prepare import made
 from ..configs._verl_correction import bounds, names_in, rejection_lines, weight_lines
 
 
@@ -86,7 +87,7 @@ def _normalized(weights: torch.Tensor, mean: float, mask: torch.Tensor, of: str)
         return weights / mean
     divided = prepare(f"mean_one of={of}", old_logp=torch.zeros_like(weights), mask=mask,
                       weights=weights).weights
-    return _at_tokens(divided, mask)
+    return _at_tokens(made(divided), mask)
 
 
 def _has_ranks() -> bool:
@@ -108,10 +109,11 @@ def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return _at_tokens(values, mask).sum() / ((mask != 0).sum() + 1e-8)
 
 
-def _report(raw: Optional[torch.Tensor], mean: Optional[float], arrays: Dict[str, torch.Tensor],
+def _report(raw: Optional[torch.Tensor], mean: Optional[float], arrays: Dict[str, Any],
             of: str, threshold: Union[str, float, None]) -> Dict[str, float]:
     """The report of the library under verl's keys, of the weights before they are normalized."""
-    low, high = bounds("rollout_is_threshold", 2.0 if raw is None else threshold)
+    low, high = bounds("rollout_is_threshold", 2.0 if raw is None or threshold is None else
+                       threshold)
     low = min(1 / high, high) if low is None else low
     keys = "verl_sequence" if of == "rows" else "verl"
     log = mismatch(keys=keys, weights=raw, token_low=low, token_high=high, row_low=low,

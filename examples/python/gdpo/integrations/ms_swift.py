@@ -20,6 +20,7 @@ import torch
 from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
 from .._library import did_you_mean
 from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo, value_of
+from .._prepare import made
 from .._settings import all_words, keywords, line, said
 from ..configs._ms_swift_loss import (BY_FUTURE, OVER_GROUPS, estimator_of, future_lines,
                                       loss_settings, no_loss_because)
@@ -152,6 +153,10 @@ def _fall_back(reason: str, chosen: bool) -> None:
 
 class PluggedIn:
     """The methods that replace those of ms-swift's GRPOTrainer, as a class to stand before it."""
+
+    advantage_estimator: str  # these are the trainer's
+    scale_rewards: str
+    add_callback: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -329,15 +334,15 @@ def _loss_of(trainer: Any, choices: Choices) -> Union[PolicyLoss, ContrastiveLos
         chosen = PolicyLoss(choices.loss, **choices.loss_settings)
         return chosen if choices.loss.startswith("ms_swift::") else dividing_by_given(chosen)
     name, settings = loss_settings(trainer)
-    chosen = dict(choices.loss_settings)
+    own_settings = dict(choices.loss_settings)
     if trainer.loss_type == OVER_GROUPS:
-        own = said("contrastive", line("gdpo.ContrastiveLoss", (name,), chosen))
-        return ContrastiveLoss(name, **chosen, **{setting: value for setting, value
-                                                  in settings.items() if setting not in own})
-    level = chosen.pop("level", trainer.importance_sampling_level)
-    own = said("loss", line("gdpo.PolicyLoss", (name, level), chosen))
-    return PolicyLoss(name, level, **chosen, **{setting: value for setting, value
-                                                in settings.items() if setting not in own})
+        own = said("contrastive", line("gdpo.ContrastiveLoss", (name,), own_settings))
+        return ContrastiveLoss(name, **own_settings, **{
+            setting: value for setting, value in settings.items() if setting not in own})
+    level = own_settings.pop("level", trainer.importance_sampling_level)
+    own = said("loss", line("gdpo.PolicyLoss", (name, level), own_settings))
+    return PolicyLoss(name, level, **own_settings, **{
+        setting: value for setting, value in settings.items() if setting not in own})
 
 
 #: The arguments of `advantages` that are no settings.
@@ -418,7 +423,7 @@ def _entropy_of(trainer: Any, logp: torch.Tensor, entropies: Optional[torch.Tens
                 mask: torch.Tensor) -> Tuple[Optional[torch.Tensor], Dict[str, Any]]:
     """The weights of top_entropy_quantile, or None, and the metrics that ms-swift logs."""
     metrics: Dict[str, Any] = {}
-    if not trainer.compute_entropy:
+    if not trainer.compute_entropy or entropies is None:
         return None, metrics
     if trainer.args.log_entropy:
         from accelerate.utils import gather
@@ -451,11 +456,11 @@ def _future_of(trainer: Any, logp: torch.Tensor, old_logp: torch.Tensor, mask: t
     safety = trainer.fipo_safety_threshold
     bounded, unbounded = future_lines(trainer, value_of(trainer._gdpo_loss, "surrogate.delta"))
     advantages = grpo_batch.advantages.contiguous()
-    weights = prepare(bounded, logp=logp, old_logp=old_logp, mask=mask,
-                      token_advantages=advantages).weights
+    weights = made(prepare(bounded, logp=logp, old_logp=old_logp, mask=mask,
+                           token_advantages=advantages).weights)
     # The sum is the log of a weight without bounds, which float64 has up to 709.
-    future_kl = prepare(unbounded, logp=logp.double(), old_logp=old_logp.double(),
-                        mask=mask).weights.log()
+    future_kl = made(prepare(unbounded, logp=logp.double(), old_logp=old_logp.double(),
+                             mask=mask).weights).log()
     unsafe = torch.zeros_like(mask)
     if safety is not None:
         wide = torch.promote_types(logp.dtype, torch.float32)

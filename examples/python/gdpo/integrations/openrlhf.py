@@ -22,6 +22,7 @@ import torch
 
 from .. import PolicyLoss, count, outcome_advantages, prepare, token_advantages
 from .. import ValueLoss as CriticLoss
+from .._prepare import made
 from ._known import knows
 from ._named import named
 
@@ -207,8 +208,8 @@ def _forward(own: Any, logp: torch.Tensor, old_logp: torch.Tensor, advantages: t
     arrays = {"old_logp": old_logp, "mask": mask, "token_advantages": advantages,
               "rollout_logp": rollout_logp}
     weights = vllm_kl = filtered = None
-    if own.gdpo_correction is not None:
-        weights = prepare(own.gdpo_correction, logp=logp.detach(), **arrays).weights
+    if own.gdpo_correction is not None and rollout_logp is not None:
+        weights = made(prepare(own.gdpo_correction, logp=logp.detach(), **arrays).weights)
         vllm_kl = _mean(_minus(rollout_logp, old_logp), mask)
         filtered = _filtered(own, weights, old_logp, rollout_logp, mask)
     elif own.is_correction_level != "off":  # of gspo: its ratio is against the sampler

@@ -21,6 +21,7 @@ import gdpo
 
 from .._library import did_you_mean
 from .._policy_loss import clamped_ratio, outside, ratio_bounds, values_of
+from .._prepare import made
 from .._settings import said
 from ._known import knows
 from ._named import named
@@ -219,7 +220,7 @@ def _correction(kind: Optional[str], options: Any, logp: torch.Tensor, arrays: D
     log = report.to_dict("skyrl", positions=shape.numel())
     weights = None
     if outliers:
-        ratio = prepared("importance clamp=-20,20").weights
+        ratio = made(prepared("importance clamp=-20,20").weights)
         above = mask & (ratio > (math.inf if high is None else high))
         below = mask & (ratio < (-math.inf if low is None else low))
         log.update(_of_rows("outlier_seq", above.any(-1), below.any(-1)))
@@ -238,7 +239,7 @@ def _correction(kind: Optional[str], options: Any, logp: torch.Tensor, arrays: D
         cap = float(options.sequence_tis_ratio_clip_high if of_rows else
                     options.token_tis_ratio_clip_high)
         line = f"skyrl::{tis}_tis clip.hi="
-        ratio = prepared(f"{line}inf").weights
+        ratio = made(prepared(f"{line}inf").weights)
         if of_rows:
             beyond = _ratio_of_rows(ratio, mask) > cap
             log["tis_seq_clip_high_ratio"] = beyond.float().mean().item()
@@ -251,7 +252,7 @@ def _correction(kind: Optional[str], options: Any, logp: torch.Tensor, arrays: D
         low, high = (float(getattr(options, f"{short}_mask_{end}")) for end in ("low", "high"))
         statistic = "sequence_sum" if product else "sequence_mean"
         ratio = _ratio_of_rows(
-            prepared(f"importance statistic={statistic} clamp=-20,20").weights, mask)
+            made(prepared(f"importance statistic={statistic} clamp=-20,20").weights), mask)
         log.update(_of_rows(f"{short}_sequence_mask", ratio > high, ratio < low))
         mask = prepared(f"skyrl::{name}_mask min={low!r} max={high!r}").mask != 0
     kept = mask.to(logp.dtype)

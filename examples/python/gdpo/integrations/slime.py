@@ -22,6 +22,7 @@ import torch
 from .. import PolicyLoss, losses, prepare
 from .._library import did_you_mean
 from .._policy_loss import outside, ratio_bounds
+from .._prepare import made
 from .._settings import line, said
 
 LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
@@ -188,7 +189,7 @@ def _corrections(args: Any, logp: torch.Tensor, arrays: Dict[str, Any], sum_of_s
     """The factors of the surrogate that slime's options ask for, and what slime logs with them."""
     weights, log = None, {}
     for name, lines in _chosen(args).items():
-        own = prepare(lines, logp=logp, **arrays).weights
+        own = made(prepare(lines, logp=logp, **arrays).weights)
         weights = own if weights is None else weights * own
         log.update(_log_of_opsm(own, arrays) if name == "opsm" else
                    _log_of_tis(args, arrays, sum_of_sample_mean))

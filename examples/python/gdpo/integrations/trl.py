@@ -22,6 +22,7 @@ from .. import (AdaptiveEntropy, PolicyLoss, advantages as group_advantages, cou
 from .._library import ops
 from .._policy_loss import (dividing_by_given, has_clip, has_entropy, is_cispo, refuse_teacher,
                             value_of, with_settings)
+from .._prepare import made
 from .._settings import said
 from ..configs._trl_loss import VESPO, estimator_of, loss_settings, missing_option
 from ._constraints import Constraints
@@ -153,6 +154,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     fit, and for a choice that cannot be honored.
     """
 
+    _entropy_window_stats: Any  # TRL's
+
     def __init__(self, *args: Any, loss: Union[None, str, PolicyLoss] = None,
                  estimator: Union[None, str, Mapping[str, Any]] = None,
                  constraints: Union[str, Sequence[str]] = (), **kwargs: Any) -> None:
@@ -260,6 +263,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         """The advantages of the rows of all processes, from the rewards that TRL gathered."""
         mode = "train" if self.model.training else "eval"
         rewards = self._gdpo_rewards
+        assert rewards is not None  # TRL has just called _calculate_rewards
         size = self.num_generations if mode == "train" else self.num_generations_eval
         # Without rows the multipliers stay, so that an evaluation does not move them.
         limits = self._gdpo_constraints.update(rewards if mode == "train" else rewards[:0],
@@ -543,8 +547,8 @@ def _loss_mask(inputs: Dict[str, Any]) -> torch.Tensor:
 
 def _of_mean_one(kept: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Weights of tokens, 0 where they are not kept, whose mean over the mask is 1 otherwise."""
-    return prepare("mean_one reach=entropy", mask=mask,
-                   entropy_weights=kept.to(torch.float32)).entropy_weights
+    return made(prepare("mean_one reach=entropy", mask=mask,
+                        entropy_weights=kept.to(torch.float32)).entropy_weights)
 
 
 def _logs_of(weights: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

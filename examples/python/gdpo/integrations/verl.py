@@ -379,7 +379,7 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
                                        needs_keys=line is None)
     if line is None:
         estimator = "verl::gdpo" if norm_adv_by_std_in_grpo else "verl::gdpo_no_std"
-        settings = {"scale.eps": epsilon} if norm_adv_by_std_in_grpo else {}
+        settings: Dict[str, Any] = {"scale.eps": epsilon} if norm_adv_by_std_in_grpo else {}
     else:
         estimator, settings = line, {}
     limits = _limits(lines, rewards, names)
@@ -721,7 +721,7 @@ def _install_correction() -> None:
             weights = helper.DataProto.from_dict(tensors={"rollout_is_weights": weights})
         return weights, corrected.mask, corrected.metrics
 
-    correct.is_of_gdpo = True
+    correct.is_of_gdpo = True  # type: ignore[attr-defined]
     helper.compute_rollout_correction_and_rejection_mask = correct
 
 
