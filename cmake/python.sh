@@ -11,6 +11,9 @@ python_grid=build/python-grid$python_of/grid.so
 # The trainers that have a plug-in or a page: the folders of examples/python/trainers.
 python_trainers="verl trl ms_swift slime openrlhf skyrl nemo_rl"
 
+# The environment of the tools of documentation, and what it makes.
+python_docs=build/python-docs$python_of
+
 # Makes the virtual environment with PyTorch and what builds and tests need.
 python_environment() {
   local python=${GDPO_PYTHON:-python3}
@@ -67,19 +70,25 @@ python_tests() {
     -c examples/python/pyproject.toml examples/python/tests "$@"
 }
 
+# Makes an environment that also sees the packages of $python_venv, with PyTorch and the wheel:
+# python_beside FOLDER.
+python_beside() {
+  [[ -x $1/bin/python ]] || $python_venv/bin/python -m venv "$1"
+  $python_venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    >"$("$1"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+}
+
 # Runs a trainer's own functions beside ours, and the tests of its plug-in: python_trainer NAME
 # [ARGUMENTS]. The trainer has an environment of its own, because trainers need different releases
-# of the same packages; it sees those of $python_venv, PyTorch and the wheel among them. What pip
-# installs is the whole list that the trainer needs, so that it brings no second PyTorch. The folder
-# $python_code, where it is set, has the trainer's package that is tested instead of the installed.
+# of the same packages. What pip installs is the whole list that the trainer needs, so that it
+# brings no second PyTorch. The folder $python_code, where it is set, has the trainer's package that
+# is tested instead of the installed.
 python_trainer() {
   local name=$1 folder=examples/python/trainers/$1 venv=build/python-$1$python_of python
   [[ -d $folder ]] || die "python trainer: given $name; needed: one of" $python_trainers
   shift
   python=$venv/bin/python
-  [[ -x $python ]] || $python_venv/bin/python -m venv $venv
-  $python_venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-    >"$($python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+  python_beside $venv
   if [[ ! ${GDPO_OFFLINE:-} && -e $folder/requirements.txt ]]; then
     $python -m pip install --quiet --disable-pip-version-check --no-deps \
       -r $folder/requirements.txt
@@ -87,6 +96,28 @@ python_trainer() {
   say "testing the plug-in for $name beside $name's own code"
   PYTHONPATH=${python_code:-} $python -m pytest -q -rs -c examples/python/pyproject.toml \
     --import-mode=importlib $folder "$@"
+}
+
+# Checks the types of the package and of what users write, runs the examples of docstrings and the
+# notebook, and builds the site.
+python_site() {
+  local begin=$SECONDS python=$python_docs/venv/bin/python tools=cmake/python_docs_tools.txt
+  mkdir -p $python_docs
+  python_beside $python_docs/venv
+  if [[ ! ${GDPO_OFFLINE:-} ]] && ! cmp -s $tools $python_docs/tools.txt; then
+    say "installing what $tools lists into $python_docs/venv"
+    $python -m pip install --quiet --disable-pip-version-check -r $tools
+    cp $tools $python_docs/tools.txt
+  fi
+  say "types, and the examples of docstrings"
+  $python -m pytest -q -rs -c examples/python/pyproject.toml --import-mode=importlib \
+    examples/python/typed examples/python/tests/test_{docstrings,page,typing}.py
+  say "the notebook and the site"
+  # Sphinx adds pages to its sources.
+  rm -rf $python_docs/{source,html} && cp -r examples/python/docs $python_docs/source
+  $python -m sphinx -q -E -W --keep-going -b html $python_docs/source $python_docs/html
+  say "the site, after $((SECONDS - begin)) s: $PWD/$python_docs/html/index.html (open it in a" \
+    "browser)"
 }
 
 run_python() {
@@ -108,6 +139,11 @@ run_python() {
       (($# > 1)) || die "python trainer: given no trainer; needed: one of" $python_trainers
       python_wheel
       python_trainer "${@:2}"
+      ;;
+    docs)
+      (($# == 1)) || die "python docs: given ${*:2}; needed: no argument"
+      python_wheel
+      python_site
       ;;
     all)
       shift

@@ -92,8 +92,8 @@ class GatheredRows(NamedTuple):
     """The rows of all ranks, which `Ranks.gather_rows` returns; the same on every rank.
 
         gathered = gdpo.Ranks().gather_rows(rewards, group_size=8)
-        advantages: torch.Tensor = gdpo.advantages(**gathered.arguments)
-        own_advantages = gathered.own(advantages)
+        all_rows, report = gdpo.advantages(**gathered.arguments, report=True)
+        advantages = gathered.own(all_rows)
     """
 
     arguments: Dict[str, Any]  #: Rewards, groups and columns of all rows, for `gdpo.advantages`.
@@ -366,10 +366,10 @@ class Ranks:
         """The rows of all ranks on each of them: rewards, groups and columns.
 
             gathered = ranks.gather_rows(rewards, group_ids=tasks, keys=torch.arange(rows))
-            all_rows: torch.Tensor = gdpo.advantages(**gathered.arguments, estimator="gdpo")
+            all_rows, report = gdpo.advantages(**gathered.arguments, report=True)
             advantages = gathered.own(all_rows)
 
-        `gdpo.advantages(..., ranks=ranks)` is all of it. Every estimator is exact so, also where
+        `gdpo.advantages(..., ranks=ranks)` is all of this. Every estimator is exact so, also where
         it reads the whole batch, and has the bits of one process.
 
         rewards, group_size, group_ids, group_offsets, tokens, valid, baseline, row_weights,

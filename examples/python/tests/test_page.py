@@ -1,4 +1,5 @@
 """The Python blocks of pages run as they are, and print what the page says that they print."""
+import json
 import pathlib
 import re
 
@@ -31,6 +32,20 @@ def test_package_page(capsys):
     assert any(said is not None for _, said in outputs)
     assert all(printed == said for printed, said in outputs if said is not None)
     assert not any("nan" in printed for printed, _ in outputs)
+
+
+def test_notebook(capsys):
+    """Its cells run from top to bottom; it is committed without what they print, which the site
+    shows as it is printed there."""
+    page = EXAMPLES / "python" / "docs" / "notebook.ipynb"
+    cells = [cell for cell in json.loads(page.read_text(encoding="utf-8"))["cells"]
+             if cell["cell_type"] == "code"]
+    names = {}
+    for number, cell in enumerate(cells):
+        assert cell["outputs"] == [] and cell["execution_count"] is None
+        exec(compile("".join(cell["source"]), f"{page}, cell {number}", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "group 1 of 2" in printed and "nan" not in printed.split()
 
 
 def test_front_page(capsys):
