@@ -391,7 +391,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
     if ranks is not None:
-        return ranks.advantages(
+        return ranks._advantages(
             rewards, dict(group_size=group_size, group_ids=group_ids, group_offsets=group_offsets,
                           tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
                           penalty=penalty, keys=keys),

@@ -7,7 +7,7 @@ from ._advantages import grouping
 from ._library import ARRAYS, check_tensors, check_type, ops, raise_ours, refuse_hidden_gradient
 from ._measured import LossModule
 from ._policy_loss import (LossAndMetrics, Metrics, batch_arrays, check_gradient, in_words_of,
-                           on_cpu, typed_as, with_group_offsets)
+                           on_cpu, with_group_offsets)
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:

@@ -170,12 +170,18 @@ def contrastive_losses() -> List[str]:
 
 
 def value_losses() -> List[str]:
-    """The names that `ValueLoss` takes, such as "verl::value_loss"."""
+    """The names that `ValueLoss` takes, such as "verl::value_loss".
+
+        print(gdpo.value_losses())
+    """
     return list(names("value_losses"))
 
 
 def whitenings() -> List[str]:
-    """The names that `whiten` takes, such as "verl::masked_whiten"."""
+    """The names that `whiten` takes, such as "verl::masked_whiten".
+
+        print(gdpo.whitenings())
+    """
     return list(names("whitenings"))
 
 

@@ -76,7 +76,7 @@ class Measured(NumbersByName):
         return self._keys(prefix)
 
     def merge(self: _M, other: Any) -> _M:
-        """The metrics of two micro-batches or ranks of one step together, on the CPU.
+        """These metrics and the other's, of two micro-batches or ranks of one step, on the CPU.
 
         Errors: ValueError where they were divided by different counts, or by fewer tokens or rows
         than both hold.

@@ -255,7 +255,7 @@ class Ranks:
                                                                         room - 1) + 1)
             return 1
 
-    def arguments(self, own: Optional[BaseException] = None) -> Tuple[List[int], str, bool]:
+    def _arguments(self, own: Optional[BaseException] = None) -> Tuple[List[int], str, bool]:
         """What an operator over ranks takes first. own: the error of this rank."""
         return (self._numbers, *failure(own))
 
@@ -280,7 +280,7 @@ class Ranks:
         except Exception as error:
             own = error
         with errors_of_ranks(own):
-            ops.agree(*self.arguments(own), [])
+            ops.agree(*self._arguments(own), [])
 
     def agree_on(self, *settings: object) -> None:
         """Raises on all ranks unless the settings are the same on each: losses, names, numbers.
@@ -293,7 +293,7 @@ class Ranks:
         if not settings:
             raise TypeError("gdpo.Ranks.agree_on: needed: settings")
         with errors_of_ranks():
-            ops.agree(*self.arguments(), [repr(each) for each in settings])
+            ops.agree(*self._arguments(), [repr(each) for each in settings])
 
     def merge(self, record: Union[_Record, Callable[[], _Record]]) -> _Record:
         """The sum of what all ranks have, with the same bits on each.
@@ -323,7 +323,7 @@ class Ranks:
         except Exception as error:
             own = error
         with errors_of_ranks(own):
-            merged = ops.all_merge(*self.arguments(own), what, numbers)
+            merged = ops.all_merge(*self._arguments(own), what, numbers)
         if isinstance(found, Measured):
             return type(found)(merged)
         if isinstance(found, Report):
@@ -348,15 +348,15 @@ class Ranks:
             return "counts", record.detach().cpu()
         return "numbers", record.detach().to("cpu", torch.float64).contiguous()
 
-    def moments(self, own: Optional[torch.Tensor], settings: str,
+    def _moments(self, own: Optional[torch.Tensor], settings: str,
                 error: Optional[BaseException]) -> torch.Tensor:
         """The moments of all ranks' numbers, from those of this rank; settings: agreed on before.
 
         error: of this rank, in place of its moments; all ranks raise it.
         """
         with errors_of_ranks(error):
-            ops.agree(*self.arguments(error), [settings])
-            return ops.all_merge(*self.arguments(), "moments", own)
+            ops.agree(*self._arguments(error), [settings])
+            return ops.all_merge(*self._arguments(), "moments", own)
 
     def gather_rows(self, rewards: Any, *, group_size: int = 0, group_ids: Any = None,
                     group_offsets: Any = None, keys: Any = None, tokens: Any = None,
@@ -401,7 +401,7 @@ class Ranks:
             columns = [None] * 6
         with errors_of_ranks(own):
             table, all_groups, own_rows, rank_of, *all_columns = ops.gather_rows(
-                *self.arguments(own), list(settings), None if values is None else values.cpu(),
+                *self._arguments(own), list(settings), None if values is None else values.cpu(),
                 groups[0], *(None if a is None else a.cpu() for a in (*groups[1:], *columns)))
         assert values is not None
         dtype = values.dtype if values.is_floating_point() else torch.float64
@@ -418,7 +418,7 @@ class Ranks:
                          zip(names, all_columns, columns) if given is not None)
         return GatheredRows(arguments, own_rows, rank_of)
 
-    def advantages(self, rewards: Any, rows: Dict[str, Any], call: Dict[str, Any],
+    def _advantages(self, rewards: Any, rows: Dict[str, Any], call: Dict[str, Any],
                    rollout_ids: Any = None) -> Any:
         """`gdpo.advantages(..., ranks=ranks)`: rows has the arrays of this rank, call the rest.
 
@@ -477,7 +477,7 @@ class Ranks:
         except Exception as error:
             own = error
         with errors_of_ranks(own):
-            places, *wholes, offsets = ops.gather_tokens(*self.arguments(own), *(
+            places, *wholes, offsets = ops.gather_tokens(*self._arguments(own), *(
                 None if a is None else a.detach().cpu() for a in (positions, *dense)))
         first = next(a for a in dense if a is not None)
         found: Dict[str, torch.Tensor] = {}

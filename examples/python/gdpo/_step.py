@@ -62,7 +62,7 @@ class Step:
             own = error
         self._ranks = Ranks.single() if ranks is None else ranks
         with errors_of_ranks(own):
-            self._number, of_step = ops.step_open(*self._ranks.arguments(own), table)
+            self._number, of_step = ops.step_open(*self._ranks._arguments(own), table)
         self._close = weakref.finalize(self, ops.step_close, self._number)
         self._pending: List[Tuple[int, torch.Tensor, Optional[torch.Tensor]]] = []
         self._metrics: Optional[Metrics] = None

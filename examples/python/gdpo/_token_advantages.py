@@ -138,7 +138,7 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
         own = error
     if ranks is not None:
         with torch.no_grad(), errors_of_ranks(own, _in_python(function)):
-            outs = ops.token_advantages_of_ranks(*ranks.arguments(own), text, **arrays)
+            outs = ops.token_advantages_of_ranks(*ranks._arguments(own), text, **arrays)
         dtype = _dtype(arrays, "rewards", arrays.get("row_rewards"))
         return AdvantagesAndReturns(*(out.to(device, dtype) for out in outs))
     with torch.no_grad(), our_errors(_in_python(function)):
@@ -256,7 +256,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
             *both, numbers = ops.outcome_advantages(*called, **arrays, report=report)
         else:
             *both, numbers = ops.outcome_advantages_of_ranks(
-                *ranks.arguments(own), [text, str(given_weights), str(given_gates)],
+                *ranks._arguments(own), [text, str(given_weights), str(given_gates)],
                 *on_cpu([row_keys]), *called, **arrays)
             dtype = _dtype(arrays, "token_rewards", rows if rows.dtype in (
                 torch.float32, torch.bfloat16, torch.float16) else rows.double())

@@ -345,7 +345,7 @@ def clip_grad_norm(gradients: Sequence[Any], max_norm: float, *, ranks: Optional
     except Exception as error:
         own = error
     with errors_of_ranks(own), torch.no_grad():
-        numbers = ops.clip_grad_norm(*over.arguments(own), arrays, float(max_norm), _settings(
+        numbers = ops.clip_grad_norm(*over._arguments(own), arrays, float(max_norm), _settings(
             norm=norm, on_non_finite=on_non_finite, eps=eps), whole).tolist()
     total, scale, clipped, take_step, *found = numbers
     nans, infinities, fault_rank, fault_array, differing, equal = (int(number) for number in found)

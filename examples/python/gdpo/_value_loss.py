@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class ValueMetrics(Measured):
-    """What a call of ValueLoss measured; the numbers are read, all at once, when one is asked for.
+    """What a call of ValueLoss measured, a mapping that is read when a number is asked for.
+
+        _, metrics = gdpo.ValueLoss(clip=float("inf"))(values, returns=returns, counts=counts,
+                                                       mask=mask)
+        print(metrics.mean("error"), metrics.explained_variance(), metrics.to_dict("critic/"))
 
     `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, the counts
     (normalizer.tokens, ...), and sum, count, ... of value_loss (that of each token), value, error
@@ -57,6 +61,12 @@ class ValueLossAndMetrics(NamedTuple):
 @takes_settings("value_loss")
 class ValueLoss(LossModule):
     """The loss of a critic over tokens, with its analytic gradient and its metrics in one pass.
+
+        value_loss = gdpo.ValueLoss("verl::value_loss", clip=0.2)
+        critic = values.clone().requires_grad_()           # the critic that is trained
+        loss, metrics = value_loss(critic, old_values=values, returns=returns, mask=mask,
+                                   counts=gdpo.count(mask=mask))
+        loss.backward()
 
     With the value v of a token, its value at the rollout v_old, its return R, and h = 1/2 (`half`)
     or 1,

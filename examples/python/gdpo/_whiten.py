@@ -39,7 +39,7 @@ def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: s
            **settings: "Unpack[WhiteningSettings]") -> torch.Tensor:
     """Values minus their mean, divided by their std: over the tokens that the mask selects.
 
-        advantages = gdpo.whiten(advantages, mask, name="verl::masked_whiten")
+        whitened = gdpo.whiten(returns - values, mask, name="verl::masked_whiten")
 
         out = (x - mean) / sqrt(var + eps)  where the mask is not 0,  exactly 0 elsewhere
 
@@ -83,7 +83,7 @@ def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: s
                 raise
             error = own
         if ranks is not None:
-            moments = ranks.moments(moments, f"whiten {text}", error)
+            moments = ranks._moments(moments, f"whiten {text}", error)
         assert found is not None
         dense, numbers, valid = found
         with our_errors(in_words_of(_FUNCTION)):

@@ -27,6 +27,8 @@ assert_type(gdpo.token_estimators(), List[str])
 assert_type(gdpo.outcome_estimators(), List[str])
 assert_type(gdpo.step_estimators(), List[str])
 assert_type(gdpo.token_baselines(), List[str])
+assert_type(gdpo.value_losses(), List[str])
+assert_type(gdpo.whitenings(), List[str])
 assert_type(gdpo.prepasses(), List[str])
 assert_type(gdpo.shapings(), List[str])
 assert_type(gdpo.instruction_set(), str)
@@ -181,6 +183,19 @@ try:
     ranks.agree_on("settings")
 except gdpo.CommunicationError as error:
     assert_type(error, gdpo.CommunicationError)
+
+# The critic.
+value_loss = gdpo.ValueLoss("verl::value_loss", clip=0.2)
+assert_type(value_loss, gdpo.ValueLoss)
+of_critic = value_loss(old_logp, old_values=old_logp, returns=both.returns, mask=mask,
+                       counts=2 * gdpo.count(mask=mask))
+assert_type((of_critic.loss, of_critic.metrics), Tuple[torch.Tensor, gdpo.ValueMetrics])
+assert_type(of_critic.metrics.names(), List[str])
+assert_type(of_critic.metrics.mean("error"), float)
+assert_type(of_critic.metrics.to_dict("critic/"), Dict[str, float])
+assert_type(of_critic.metrics.explained_variance(1e-5), float)
+assert_type(of_critic.metrics.merge(of_critic.metrics), gdpo.ValueMetrics)
+assert_type(gdpo.whiten(both.advantages, mask, name="verl::masked_whiten"), torch.Tensor)
 
 # What was measured.
 assert_type((metrics["loss"], metrics.mean("ratio")), Tuple[float, float])
