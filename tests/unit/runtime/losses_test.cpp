@@ -412,8 +412,9 @@ TEST_CASE("unknown names are refused, and the known ones said", "[runtime][loss]
           "gdpo::runtime::loss: name: given '" + std::string(in_cpp) +
               "'; needed: 'trl::dapo', as names have neither gdpo:: before nor _loss behind them");
   }
-  CHECK(message_of([] { runtime::loss("gdpo::gdpo"); })
-            .find("gdpo::runtime::loss: name: given 'gdpo::gdpo'; needed: one of " + names) == 0);
+  CHECK(message_of([] {
+          runtime::loss("gdpo::gdpo");
+        }).find("gdpo::runtime::loss: name: given 'gdpo::gdpo'; needed: one of " + names) == 0);
   CHECK(message_of([] { runtime::loss(""); }) ==
         "gdpo::runtime::loss: name: given ''; needed: one of " + names);
   CHECK(message_of([] { runtime::loss("grpo", "tokens"); }) ==
