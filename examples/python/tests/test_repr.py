@@ -72,11 +72,13 @@ def test_all_that_is_public_is_shown():
     assert classes <= set(OBJECTS)
 
 
-@pytest.mark.parametrize("line", [*gdpo.losses(), *gdpo.contrastive_losses(), "dapo sequence",
+@pytest.mark.parametrize("line", [*gdpo.losses(), *gdpo.contrastive_losses(),
+                                  *gdpo.value_losses(), "dapo sequence",
                                   "grpo kl=k1+ beta=0.5 kl.input=-3,3", "gspo bounds=-1,inf"])
 def test_a_loss_shows_what_makes_it_again(line):
     """All settings with their values, also those that it got by its name."""
-    kind = "ContrastiveLoss" if line in gdpo.contrastive_losses() else "PolicyLoss"
+    kind = ("ContrastiveLoss" if line in gdpo.contrastive_losses() else
+            "ValueLoss" if line in gdpo.value_losses() else "PolicyLoss")
     if line.endswith("dr_grpo"):
         line += " constant=5"  # which it does not have by its name
     loss = getattr(gdpo, kind)(line)

@@ -29,7 +29,7 @@ import gdpo
 from .._library import did_you_mean, near
 from .._policy_loss import clamped_ratio, outside, values_of
 from .._prepare import check_lines
-from .._settings import configured
+from .._settings import configured, settings_of
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_correction import rejection_lines, weight_lines
 from ..configs._verl_critic import (PREFIX, critic_loss, is_of_tokens, settings_of_tokens,
@@ -615,6 +615,9 @@ def check(config: Any) -> None:
     elif mode.partition(":")[0] != "gdpo" and near(mode.partition(":")[0], ["gdpo"]):
         raise ValueError(f'gdpo.integrations.verl: loss_mode: given {mode!r}; did you mean '
                          f'"gdpo{mode[mode.find(":"):] if ":" in mode else ""}"?')
+    averaged = (config.get("critic") or {}).get("loss_agg_mode", None)
+    if isinstance(averaged, str) and averaged.startswith(PREFIX):
+        critic_loss(averaged)
     _check_advantages(algorithm, v1=bool(config.trainer.get("use_v1", False)))
     options = {**CORRECTION, **(algorithm.get("rollout_correction") or {})}
     if is_ours(options["rollout_is"], options["rollout_rs"]):
@@ -632,6 +635,9 @@ def _check_advantages(algorithm: Any, v1: bool) -> None:
                              f"needed: one of {', '.join(_OPTIONS)}"
                              f"{did_you_mean(str(name), _OPTIONS)}")
     given = [name for name in _OPTIONS[2:] if algorithm.get(name)]
+    if algorithm.get("adv_estimator") == "remax" and algorithm.get("gdpo_estimator"):
+        configured("token_advantages", algorithm.get("gdpo_estimator"))
+        given.remove("gdpo_estimator")
     if algorithm.get("adv_estimator") != "gdpo":
         if given:
             warnings.warn(f"gdpo.integrations.verl: algorithm.{given[0]} is not read, because "
@@ -646,8 +652,10 @@ def _check_advantages(algorithm: Any, v1: bool) -> None:
     estimator = algorithm.get("gdpo_estimator")
     if not names and estimator is None:
         _refuse_no_keys()
-    if estimator is not None:
-        configured("estimator", estimator)
+    if _is_baseline(estimator):
+        settings_of("token_baseline", estimator)
+    elif estimator is not None:
+        configured("token_advantages" if is_of_tokens(estimator) else "estimator", estimator)
     names = names or [_SUM]
     _gates(algorithm, names)
     for name in Constraints(tuple(algorithm.get("gdpo_constraints") or ())).names:

@@ -209,3 +209,21 @@ def test_the_workers_of_verl_call_it():
 def test_the_plugin_is_where_verl_looks():
     assert losses.compute_value_loss is core_algos.compute_value_loss
     assert core_algos.compute_value_loss.is_of_gdpo
+
+
+@pytest.mark.parametrize("algorithm, critic, words", [
+    ({"adv_estimator": "gdpo", "gdpo_estimator": "verl::gae lambda=0.9"}, "gdpo:token-mean", None),
+    ({"adv_estimator": "gdpo", "gdpo_estimator": "verl::optimal_token_baseline"}, "", None),
+    ({"adv_estimator": "remax", "gdpo_estimator": "verl::remax"}, "token-mean", None),
+    ({"adv_estimator": "gdpo", "gdpo_estimator": "verl::gae low=1"}, "", "the setting 'low'"),
+    ({"adv_estimator": "remax", "gdpo_estimator": "verl::grpo"}, "", "'verl::grpo'; needed"),
+    ({"adv_estimator": "gae"}, "gdpo:mean", "'mean'; needed: one of token-mean")])
+def test_slips_are_told_with_the_configuration(algorithm, critic, words, recwarn):
+    config = OmegaConf.create({"algorithm": algorithm, "critic": {"loss_agg_mode": critic},
+                               "actor_rollout_ref": {"actor": {}}, "trainer": {}})
+    if words is None:
+        plugin.check(config)
+        assert not recwarn
+    else:
+        with pytest.raises(ValueError, match=words):
+            plugin.check(config)
