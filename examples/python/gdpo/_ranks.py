@@ -79,7 +79,7 @@ def errors_of_ranks(own: Optional[BaseException] = None,
         words = translate(in_python(str(error).split("\nException raised from")[0]))
         kind, _, rest = words.partition(": ")
         if own is not None and kind != "communication_error":
-            raise own
+            raise own from None
         if kind == "communication_error":
             raise CommunicationError(rest) from None
         if kind == "runtime_error":

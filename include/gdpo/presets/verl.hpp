@@ -333,10 +333,10 @@ inline constexpr DistillationLoss forward_kl_topk_loss{0, Rest::Drop, 1, -10, {0
 inline constexpr OptimalTokenBaseline optimal_token_baseline{
     1e-8, BaselinePlace::Column, BaselineMembers::All, BaselineTail::Raw};
 /// adv_estimator="tir_optimal_token_baseline"
-/// (compute_multi_turn_optimal_token_baseline_advantage): the tokens of all turns side by side. Its
-/// handle_zero_tail is False by default.
+/// (compute_multi_turn_optimal_token_baseline_advantage): the tokens of all turns side by side; its
+/// handle_zero_tail is True by default too.
 inline constexpr OptimalTokenBaseline multi_turn_optimal_token_baseline{
-    1e-8, BaselinePlace::Ordinal, BaselineMembers::NonEmpty, BaselineTail::Cancel};
+    1e-8, BaselinePlace::Ordinal, BaselineMembers::NonEmpty, BaselineTail::Raw};
 
 /// The token baselines by name.
 inline constexpr auto token_baselines = [](const auto& f) {

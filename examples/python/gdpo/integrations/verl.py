@@ -422,7 +422,7 @@ def _of_tokens(line: str, rewards: torch.Tensor, mask: torch.Tensor, index: Any,
                              "tokens")
 
     def of_batch(name: str, where: str) -> torch.Tensor:
-        if batch is None or name not in batch.keys():
+        if batch is None or name not in batch.keys():  # noqa: SIM118 (a TensorDict has no "in")
             raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_estimator: given {line!r}, "
                              f"and no {name} in the batch; needed: {where}")
         return batch[name]
@@ -433,7 +433,8 @@ def _of_tokens(line: str, rewards: torch.Tensor, mask: torch.Tensor, index: Any,
         ours = gdpo.optimal_token_baseline(
             returns, name=line, logp=of_batch("old_log_probs", "those of the actor"),
             sum_pi_squared=of_batch("sum_pi_squared", "actor.calculate_sum_pi_squared=True"),
-            weights=batch["rollout_is_weights"] if "rollout_is_weights" in batch.keys() else None,
+            weights=(batch["rollout_is_weights"]
+                     if "rollout_is_weights" in batch.keys() else None),  # noqa: SIM118
             group_ids=_group_ids(index, rewards.device), mask=mask)
         return ours, returns
     values = None

@@ -77,7 +77,7 @@ ESTIMATORS = [("gae", "gdpo", "verl::gae"),
               ("remax", "remax", "verl::remax"),
               ("optimal_token_baseline", "gdpo", "verl::optimal_token_baseline"),
               ("tir_optimal_token_baseline", "gdpo",
-               "verl::multi_turn_optimal_token_baseline tail=raw")]
+               "verl::multi_turn_optimal_token_baseline")]
 
 
 @pytest.mark.parametrize("theirs, ours, name", ESTIMATORS)
