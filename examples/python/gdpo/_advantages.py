@@ -1,5 +1,6 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
 import functools
+import hashlib
 import math
 import operator
 import sys
@@ -86,6 +87,9 @@ class Report(NumbersByName):
 
     def merge(self, other: "Report") -> "Report":
         """The report of this micro-batch or rank and of the other's."""
+        if not isinstance(other, Report):
+            raise ValueError(f"gdpo.Report.merge: other: given a {type(other).__name__}; needed: a "
+                             "gdpo.Report")
         with our_errors():
             return Report(ops.merge_reports(self.numbers, other.numbers), self.rewards)
 
@@ -117,19 +121,37 @@ def _with_nan(rewards: Any) -> Any:
 _NAMES_OF_ROWS = (str, bytes, uuid.UUID)
 
 
-def _ids(function: str, name: str, array: Any, device: torch.device) -> Optional[torch.Tensor]:
+def names_rows(array: Any) -> bool:
+    """Whether ids are strings, bytes or UUIDs."""
+    array = _plain(array)
+    return isinstance(array, (list, tuple)) and any(isinstance(i, _NAMES_OF_ROWS) for i in array)
+
+
+def _hashed(entry: Any) -> int:
+    """63 bits that are the same in every process."""
+    word = entry if isinstance(entry, bytes) else str(entry).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(word, digest_size=8, person=type(entry).__name__.encode()[:16])
+    return int.from_bytes(digest.digest(), "big") >> 1
+
+
+def _ids(function: str, name: str, array: Any, device: torch.device,
+         everywhere: bool = False) -> Optional[torch.Tensor]:
     """Integers that say which rows belong together.
 
     Strings, bytes and UUIDs are numbered by their first appearance: equal ones have equal numbers.
+    everywhere: by hashes instead, because other processes have some of the rows.
     """
     array = _plain(array)
+    if everywhere and isinstance(array, (list, tuple)) and not array:
+        return torch.empty(0, dtype=torch.int64, device=device)  # of a rank without rows
     if isinstance(array, (list, tuple)) and any(isinstance(i, _NAMES_OF_ROWS) for i in array):
         for row, entry in enumerate(array):
             if not isinstance(entry, _NAMES_OF_ROWS):
                 raise ValueError(f"{function}: {name}: given {entry!r} in row {row}, among "
                                  "strings; needed: integers or strings, one for each row")
         numbers: Dict[Any, int] = {}
-        array = [numbers.setdefault(entry, len(numbers)) for entry in array]
+        array = [_hashed(entry) if everywhere else numbers.setdefault(entry, len(numbers))
+                 for entry in array]
     return _tensor(name, array, device, function)
 
 
@@ -156,31 +178,37 @@ def _tensor(name: str, array: Any, device: Optional[torch.device] = None,
 
 
 def grouping(function: str, device: torch.device, group_size: Any, group_ids: Any,
-             group_offsets: Any) -> Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]]:
-    """What says which rows belong together, as the operators take it; lists go to the device."""
+             group_offsets: Any, everywhere: bool = False
+             ) -> Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]]:
+    """What says which rows belong together, as the operators take it; lists go to the device.
+
+    everywhere: other processes have some of the rows.
+    """
     try:
         group_size = operator.index(group_size)
+        if not -2**63 <= group_size < 2**63:
+            raise TypeError
     except TypeError:
         raise ValueError(f"{function}: group_size: given {group_size!r}; needed: an integer"
                          ) from None
-    return (group_size, _ids(function, "group_ids", group_ids, device),
+    return (group_size, _ids(function, "group_ids", group_ids, device, everywhere),
             _tensor("group_offsets", group_offsets, device, function))
 
 
 def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *,
-             by_reward: bool = True, **columns: Any) -> Tuple[
+             by_reward: bool = True, everywhere: bool = False, **columns: Any) -> Tuple[
         torch.Tensor, Tuple[int, Optional[torch.Tensor], Optional[torch.Tensor]],
         List[Optional[torch.Tensor]]]:
     """The rewards, what says who belongs together, and the columns, as the operators take them.
 
     by_reward: the call has something for each reward, such as weights, so that a second axis of the
-      rewards cannot be meant as completions.
+      rewards cannot be meant as completions. everywhere: other processes have some of the rows.
     """
     values = _tensor("rewards", _with_nan(rewards), None, function)
     if values is None:
         raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
     device = values.device
-    group_size, ids, offsets = grouping(function, device, *groups)
+    group_size, ids, offsets = grouping(function, device, *groups, everywhere)
     if (not by_reward and values.dim() == 2 and values.shape[1] == group_size > 1
             and len(values) % group_size == 0 and not torch.compiler.is_compiling()):
         warnings.warn(f"{function}: rewards: shape {tuple(values.shape)} is read as {len(values)} "
@@ -391,7 +419,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
     if ranks is not None:
-        return ranks._advantages(
+        from ._ranks import over  # which imports this module
+        return over("gdpo::advantages", ranks)._advantages(
             rewards, dict(group_size=group_size, group_ids=group_ids, group_offsets=group_offsets,
                           tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
                           penalty=penalty, keys=keys),

@@ -19,7 +19,12 @@ def _check_torch() -> None:
 
 
 _check_torch()
-torch.ops.load_library(pathlib.Path(__file__).parent / "_operators.so")
+_OPERATORS = pathlib.Path(__file__).parent / "_operators.so"
+if not _OPERATORS.exists():
+    raise ImportError(f"gdpo was imported from {_OPERATORS.parent}, which is its source without "
+                      "the compiled operators; needed: the installed package (pip install "
+                      "./examples/python), and a program in another folder than examples/python")
+torch.ops.load_library(_OPERATORS)
 ops = torch.ops.gdpo
 
 #: The version of the library that the operators were compiled of (core/version.hpp).
@@ -65,6 +70,13 @@ def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
                                "CUDAARCHS names those to build for, as in CUDAARCHS='80;90;100' "
                                "pip install ...") from None
         return
+    kind = re.match(r"(gdpo::\w+)\(\) Expected a value of type '(.*?)' for argument '(\w+)' but "
+                    r"instead found type '(.*?)'", words)
+    if kind:
+        needed = {"int": "an integer", "float": "a number", "bool": "True or False",
+                  "str": "a word"}
+        raise ValueError(translate(f"{kind[1]}: {kind[3]}: given a {kind[4]}; needed: "
+                                   f"{needed.get(kind[2], kind[2])}")) from None
     if words.startswith("gdpo::"):
         raise ValueError(translate(words.split("\nException raised from")[0])) from None
     operator = re.search(r"gdpo::\w+", words)
@@ -73,6 +85,16 @@ def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
             " or a CUDA device")
         raise ValueError(f"{operator[0]}: batch: given no tensors that it runs on; needed: dense "
                          f"tensors on the CPU{cuda}, one at least") from None
+
+
+def number(function: str, name: str, value: object) -> float:
+    """A number that is given as one, of any kind but a word."""
+    try:
+        if not isinstance(value, str):
+            return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{function}: {name}: given {value!r}; needed: a number")
 
 
 def check_type(function: str, name: str, tensor: object) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from ._library import names, ops, our_errors
 from ._numbers import NumbersByName, shown, wrapped
-from ._settings import configured, described, keywords
+from ._settings import configured, described, keywords, whole_names
 
 _M = TypeVar("_M", bound="Measured")
 
@@ -21,11 +21,12 @@ class LossModule(torch.nn.Module):
         self.line = configured(self._what, text)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in keywords(self._what):
+        if name in ("name", "level") or name in keywords(self._what) or name in whole_names(
+                self._what):
             kind = type(self).__name__
             raise AttributeError(f"gdpo.{kind}: {name} is set when the loss is made: "
                                  f"{kind}(..., {name}={value!r})")
-        super().__setattr__(name, value)
+        super().__setattr__(name, value)  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
         return wrapped(described(self._what, self.line))
@@ -81,6 +82,9 @@ class Measured(NumbersByName):
         Errors: ValueError where they were divided by different counts, or by fewer tokens or rows
         than both hold.
         """
+        if not isinstance(other, type(self)):
+            raise ValueError(f"gdpo.{type(self).__name__}.merge: other: given a "
+                             f"{type(other).__name__}; needed: a gdpo.{type(self).__name__}")
         with our_errors():
             return type(self)(getattr(ops, self._merge)(self._on_cpu(), other._on_cpu()))
 

@@ -68,6 +68,9 @@ class Mismatch(NumbersByName):
 
         Errors: ValueError where their settings differ.
         """
+        if not isinstance(other, Mismatch):
+            raise ValueError(f"gdpo.Mismatch.merge: other: given a {type(other).__name__}; needed: "
+                             "a gdpo.Mismatch")
         with our_errors():
             return Mismatch(ops.merge_mismatch(self.cpu(), other.cpu()))
 

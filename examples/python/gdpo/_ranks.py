@@ -2,22 +2,21 @@
 import contextlib
 import ctypes
 import datetime
-import hashlib
 import re
 import time
-import uuid
 from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple,
-                    TypeVar, Union)
+                    TypeVar, Union, cast)
 
 import torch
 
-from ._advantages import AdvantagesAndReport, Report, _like, advantages, batch_of
-from ._library import ARRAYS, TOKEN_ARRAYS, ops, raise_ours
+from ._advantages import (AdvantagesAndReport, Report, _like, advantages, batch_of,
+                          names_rows)
+from ._library import ARRAYS, TOKEN_ARRAYS, check_type, number, ops, raise_ours
 from ._measured import Measured
 from ._mismatch import Mismatch
 from ._policy_loss import batch_arrays
 
-_Record = TypeVar("_Record", torch.Tensor, Measured, Report, Mismatch)
+_Record = TypeVar("_Record", bound=Union[torch.Tensor, Measured, Report, Mismatch])
 
 # torch_stable::Ranks::Gather of include/gdpo/with/torch_stable/ranks.hpp.
 _GATHER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p,
@@ -41,12 +40,17 @@ def failure(error: Optional[BaseException]) -> Tuple[str, bool]:
     """What other ranks are told of an error: words, and whether a mistake was refused."""
     if error is None:
         return "", False
-    words = str(error) or type(error).__name__
-    refused = isinstance(error, (ValueError, TypeError))
-    if not words.startswith("gdpo::"):
+    try:
+        words = str(error) or type(error).__name__
+    except Exception:
+        words = type(error).__name__
+    if not words.startswith(("gdpo::", "gdpo.")):
         words = f"{type(error).__name__}: {words}"
-    return words, refused
+    return (words.encode("utf-8", "replace").decode(), isinstance(error, (ValueError, TypeError)))
 
+
+# What has interrupted a transfer, and is no error of it.
+_interrupts: List[BaseException] = []
 
 # What the library's messages call these, and what they are in Python.
 _WORDS = (("gdpo::update::", "gdpo::"), ("gdpo::dist::", "gdpo::"),
@@ -66,6 +70,14 @@ def in_python(message: str) -> str:
             "[A-Z]", lambda letter: "_" + letter[0].lower(), found[3]) + '"'), message)
 
 
+def in_call(function: str) -> Callable[[str], str]:
+    """Messages of the collectives of a call in its name."""
+    def translate(message: str) -> str:
+        message = re.sub(r"^gdpo::[\w:]+?(?=: )", function, message)
+        return re.sub(rf"^({function}: rank \d+ of \d+: )gdpo::[\w:]+: ", r"\1", message)
+    return translate
+
+
 @contextlib.contextmanager
 def errors_of_ranks(own: Optional[BaseException] = None,
                     translate: Callable[[str], str] = str) -> Iterator[None]:
@@ -78,10 +90,12 @@ def errors_of_ranks(own: Optional[BaseException] = None,
     except (RuntimeError, ValueError) as error:
         words = translate(in_python(str(error).split("\nException raised from")[0]))
         kind, _, rest = words.partition(": ")
-        if own is not None and kind != "communication_error":
-            raise own from None
         if kind == "communication_error":
+            if _interrupts:  # Ctrl-C while this rank waited for the others, say
+                raise _interrupts.pop() from None
             raise CommunicationError(rest) from None
+        if own is not None:
+            raise own from (own.__cause__ or own.__context__)
         if kind == "runtime_error":
             raise RuntimeError(rest) from None
         raise_ours(error, lambda message: translate(in_python(message)))
@@ -104,7 +118,13 @@ class GatheredRows(NamedTuple):
         """The entries of the own rows, in the order in which this rank has them.
 
         all_rows: (rows of all ranks, ...), such as what `gdpo.advantages(**arguments)` returned.
+        Errors: ValueError for another number of rows.
         """
+        if not isinstance(all_rows, torch.Tensor) or len(all_rows) != len(self.rank_of):
+            given = (f"{len(all_rows)} rows" if isinstance(all_rows, torch.Tensor)
+                     else f"a {type(all_rows).__name__}")
+            raise ValueError(f"gdpo.GatheredRows.own: all_rows: given {given}; needed: a tensor of "
+                             f"the {len(self.rank_of)} rows of all ranks")
         return all_rows[self.own_rows.to(all_rows.device)]
 
 
@@ -140,25 +160,20 @@ class _OwnGradient(torch.autograd.Function):
         return of_own.to(ctx.dtype), None, None
 
 
-def same_everywhere(ids: Any) -> Any:
-    """Ids that mean the same on every rank: in place of words hashes of them, of 63 bits."""
-    if isinstance(ids, (list, tuple)) and not ids:
-        return torch.empty(0, dtype=torch.int64)  # of a rank without rows
-    kind = getattr(getattr(ids, "dtype", None), "kind", "")
-    if kind not in ("U", "S", "O") and not (isinstance(ids, (list, tuple)) and any(
-            isinstance(each, (str, bytes, uuid.UUID)) for each in ids)):
-        return ids
-    words = (each if isinstance(each, bytes) else str(each).encode() for each in ids)
-    digests = (hashlib.blake2b(word, digest_size=8).digest() for word in words)
-    return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests],
-                        dtype=torch.int64)
-
-
 def check_keys(function: str, keys: Any, ranks: Optional["Ranks"]) -> None:
     """Raises ValueError for keys without ranks."""
     if keys is not None and ranks is None:
         raise ValueError(f"{function}: keys: given, without ranks; needed: keys beside ranks only, "
                          "over which they order the rows")
+
+
+def over(function: str, ranks: Optional["Ranks"]) -> "Ranks":
+    """The ranks that are given, or one process by itself."""
+    if ranks is None:
+        return Ranks.single()
+    if not isinstance(ranks, Ranks):
+        raise ValueError(f"{function}: ranks: given {ranks!r}; needed: a gdpo.Ranks")
+    return ranks
 
 
 class Ranks:
@@ -190,8 +205,11 @@ class Ranks:
 
     def __init__(self, group: Optional["torch.distributed.ProcessGroup"] = None, *,
                  deadline: float = 300.0, device: Optional[torch.device] = None) -> None:
-        if not 0 < deadline <= 1e9:
+        if not 0 < number("gdpo.Ranks", "deadline", deadline) <= 1e9:
             raise ValueError(f"gdpo.Ranks: deadline: given {deadline!r}; needed: seconds, above 0")
+        if not (group is None or hasattr(group, "rank")):
+            raise ValueError(f"gdpo.Ranks: group: given {group!r}; needed: a process group of "
+                             "torch.distributed")
         there = torch.distributed.is_available() and torch.distributed.is_initialized()
         if group is not None and not there:
             raise ValueError("gdpo.Ranks: group: given one, before "
@@ -246,14 +264,16 @@ class Ranks:
             if work is not None and work.wait(self._deadline) is False:
                 raise RuntimeError("torch.distributed has aborted it")
             ctypes.memmove(receive, everything.cpu().data_ptr(), self.size * count)
-            return 0
+            return 1
         except BaseException as error:  # whatever it is, it may not cross the library
+            if not isinstance(error, Exception):
+                _interrupts.append(error)
             told = (f"gdpo.Ranks: rank {self.rank} of {self.size} waited "
                     f"{time.monotonic() - begin:.1f} s in its transfer number {self._calls}, of "
                     f"{count} bytes: {str(error).splitlines()[0] if str(error) else error!r}")
-            ctypes.memmove(words, told.encode()[:room - 1] + b"\0", min(len(told.encode()),
-                                                                        room - 1) + 1)
-            return 1
+            text = told.encode("ascii", "replace")[:room - 1] + b"\0"
+            ctypes.memmove(words, text, len(text))
+            return 2
 
     def _arguments(self, own: Optional[BaseException] = None) -> Tuple[List[int], str, bool]:
         """What an operator over ranks takes first. own: the error of this rank."""
@@ -290,10 +310,16 @@ class Ranks:
         settings: compared by their repr. The message shows where they first differ. Call it once
         before training, and after each change.
         """
-        if not settings:
-            raise TypeError("gdpo.Ranks.agree_on: needed: settings")
-        with errors_of_ranks():
-            ops.agree(*self._arguments(), [repr(each) for each in settings])
+        own: Optional[BaseException] = None
+        words: List[str] = []
+        try:
+            if not settings:
+                raise TypeError("gdpo.Ranks.agree_on: needed: settings")
+            words = [repr(each) for each in settings]
+        except Exception as error:
+            own = error
+        with errors_of_ranks(own):
+            ops.agree(*self._arguments(own), words or ["nothing"])
 
     def merge(self, record: Union[_Record, Callable[[], _Record]]) -> _Record:
         """The sum of what all ranks have, with the same bits on each.
@@ -324,14 +350,14 @@ class Ranks:
             own = error
         with errors_of_ranks(own):
             merged = ops.all_merge(*self._arguments(own), what, numbers)
-        if isinstance(found, Measured):
-            return type(found)(merged)
-        if isinstance(found, Report):
-            return Report(merged, found.rewards)
-        if isinstance(found, Mismatch):
-            return Mismatch(merged)
-        assert isinstance(found, torch.Tensor)
-        return merged.to(found.device)
+        of_all: Any = merged
+        if isinstance(found, (Measured, Mismatch)):
+            of_all = type(found)(merged)
+        elif isinstance(found, Report):
+            of_all = Report(merged, found.rewards)
+        elif isinstance(found, torch.Tensor):
+            of_all = merged.to(found.device)
+        return cast(_Record, of_all)
 
     def _numbers_of(self, record: object) -> Tuple[str, torch.Tensor]:
         """What kind of record it is, and its numbers."""
@@ -343,26 +369,27 @@ class Ranks:
             return "mismatch", record.cpu()
         if not isinstance(record, torch.Tensor) or record.dim() != 1:
             raise ValueError(f"gdpo.Ranks.merge: record: given a {type(record).__name__}; needed: "
-                             "counts, Metrics, a Report, a Mismatch, or a tensor of rank 1")
+                             "counts, Metrics or ValueMetrics, a Report, a Mismatch, or numbers in "
+                             "a tensor with one axis")
         if record.dtype == torch.float64 and len(record) == 4:
             return "counts", record.detach().cpu()
         return "numbers", record.detach().to("cpu", torch.float64).contiguous()
 
-    def _moments(self, own: Optional[torch.Tensor], settings: str,
-                error: Optional[BaseException]) -> torch.Tensor:
-        """The moments of all ranks' numbers, from those of this rank; settings: agreed on before.
+    def _moments(self, own: Optional[torch.Tensor], function: str, settings: str,
+                 error: Optional[BaseException]) -> torch.Tensor:
+        """The moments of all ranks' numbers, from those of this rank, in a call of `function`.
 
-        error: of this rank, in place of its moments; all ranks raise it.
+        settings: must be the same on all ranks. error: of this rank, in place of its moments; all
+        ranks raise it.
         """
-        with errors_of_ranks(error):
-            ops.agree(*self._arguments(error), [settings])
+        with errors_of_ranks(error, in_call(function)):
+            ops.agree(*self._arguments(error), [f"{function} {settings}"])
             return ops.all_merge(*self._arguments(), "moments", own)
 
     def gather_rows(self, rewards: Any, *, group_size: int = 0, group_ids: Any = None,
                     group_offsets: Any = None, keys: Any = None, tokens: Any = None,
                     valid: Any = None, baseline: Any = None, row_weights: Any = None,
-                    penalty: Any = None, settings: Sequence[str] = (),
-                    error: Optional[BaseException] = None) -> GatheredRows:
+                    penalty: Any = None, settings: Sequence[str] = ()) -> GatheredRows:
         """The rows of all ranks on each of them: rewards, groups and columns.
 
             gathered = ranks.gather_rows(rewards, group_ids=tasks, keys=torch.arange(rows))
@@ -380,33 +407,43 @@ class Ranks:
         keys: (rows) integers, only beside group_ids: a number for each row that no other row of any
           rank has, such as its number in the sampler. With keys the result does not depend on how
           rows are spread over ranks, in every bit.
-        settings: words that must be the same on all ranks. error: what this rank has to raise, and
-          all with it.
+        settings: words that must be the same on all ranks.
 
         Errors: ValueError on all ranks for what one rank refuses, ranks with other rewards or
         columns, and two rows of one key.
         """
-        own = error
-        function = "gdpo::gather_rows"
+        return self._gather_rows("gdpo::gather_rows", rewards, {
+            "group_size": group_size, "group_ids": group_ids, "group_offsets": group_offsets,
+            "tokens": tokens, "valid": valid, "baseline": baseline, "row_weights": row_weights,
+            "penalty": penalty, "keys": keys}, settings, None)[0]
+
+    def _gather_rows(self, function: str, rewards: Any, rows: Dict[str, Any],
+                     settings: Sequence[str], own: Optional[BaseException]
+                     ) -> Tuple[GatheredRows, torch.dtype]:
+        """gather_rows in a call of `function`, and the type of this rank's rewards.
+
+        own: what this rank has to raise, if anything.
+        """
         values: Optional[torch.Tensor] = None
         groups: Tuple[Any, ...] = (0, None, None)
         columns: List[Optional[torch.Tensor]] = []
         try:
-            values, groups, columns = batch_of(
-                function, rewards, (group_size, same_everywhere(group_ids), group_offsets),
-                tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
-                penalty=penalty, keys=keys)
-        except Exception as refused:
-            own = own or refused
+            given = dict(rows)
+            groups_given = [given.pop(n) for n in ("group_size", "group_ids", "group_offsets")]
+            values, groups, columns = batch_of(function, rewards, groups_given, everywhere=True,
+                                               **given)
+        except Exception as error:
+            own = own or error
             columns = [None] * 6
-        with errors_of_ranks(own):
+        self._check_ids(function, rows["group_ids"], own)
+        with errors_of_ranks(own, in_call(function)):
             table, all_groups, own_rows, rank_of, *all_columns = ops.gather_rows(
                 *self._arguments(own), list(settings), None if values is None else values.cpu(),
                 groups[0], *(None if a is None else a.cpu() for a in (*groups[1:], *columns)))
         assert values is not None
-        dtype = values.dtype if values.is_floating_point() else torch.float64
-        table = table.to(device=values.device, dtype=dtype)
-        arguments: Dict[str, Any] = {"rewards": table if values.dim() == 2 else table[:, 0]}
+        table = table.to(values.device)
+        one = values.dim() == 1 and table.shape[1] == 1
+        arguments: Dict[str, Any] = {"rewards": table[:, 0] if one else table}
         if groups[1] is not None:
             arguments["group_ids"] = all_groups.to(values.device)
         elif groups[2] is not None:
@@ -416,7 +453,20 @@ class Ranks:
         names = ("tokens", "valid", "baseline", "row_weights", "penalty")
         arguments.update((name, column.to(values.device)) for name, column, given in
                          zip(names, all_columns, columns) if given is not None)
-        return GatheredRows(arguments, own_rows, rank_of)
+        return GatheredRows(arguments, own_rows, rank_of), values.dtype
+
+    def _check_ids(self, function: str, ids: Any, own: Optional[BaseException]) -> None:
+        """Raises ValueError on all ranks where some of them have words for ids, and others
+        integers: equal ones would not be equal."""
+        if ids is None:
+            return
+        words = names_rows(ids)
+        kinds = torch.tensor([words, not words and len(ids) > 0], dtype=torch.float64)
+        with errors_of_ranks(own, in_call(function)):
+            of_words, of_integers = ops.all_merge(*self._arguments(own), "numbers", kinds).tolist()
+        if of_words and of_integers:
+            raise ValueError(f"{function}: group_ids: given words on {of_words:g} ranks and "
+                             f"integers on {of_integers:g}; needed: one of the two on all ranks")
 
     def _advantages(self, rewards: Any, rows: Dict[str, Any], call: Dict[str, Any],
                    rollout_ids: Any = None) -> Any:
@@ -428,13 +478,18 @@ class Ranks:
         if rollout_ids is not None:
             own = ValueError("gdpo::advantages: rollout_ids: given, with ranks; needed: none: "
                              "gather the rows before (gdpo.Ranks.gather_rows)")
-        same = [f"{name} {call[name]!r}" for name in sorted(call)]
-        gathered = self.gather_rows(rewards, **rows, settings=same, error=own)
+        same: List[str] = []
+        try:
+            same = [f"{name} {call[name]!r}" for name in sorted(call)]
+        except Exception as error:
+            own = own or error
+        gathered, dtype = self._gather_rows("gdpo::advantages", rewards, rows, same, own)
         result = advantages(**gathered.arguments, **call)
-        if call["report"]:
-            return AdvantagesAndReport(_like(rewards, gathered.own(result.advantages)),
-                                       result.report)
-        return _like(rewards, gathered.own(result))
+        mine = gathered.own(result.advantages if call["report"] else result)
+        if dtype in (torch.float32, torch.bfloat16, torch.float16):
+            mine = mine.float()
+        mine = _like(rewards, mine)
+        return AdvantagesAndReport(mine, result.report) if call["report"] else mine
 
     def gather_tokens(self, *, positions: Optional[torch.Tensor] = None,
                       **arrays: Optional[torch.Tensor]) -> WholeTokens:
@@ -467,6 +522,7 @@ class Ranks:
         function = "gdpo::gather_tokens"
         given: Dict[str, Optional[torch.Tensor]] = {}
         dense: List[Optional[torch.Tensor]] = [None] * len(ARRAYS)
+        sent: List[Optional[torch.Tensor]] = [None] * (1 + len(ARRAYS))
         try:
             unknown = [name for name in arrays if name not in (*TOKEN_ARRAYS, "offsets")]
             if unknown:
@@ -474,11 +530,13 @@ class Ranks:
                                  f"needed: one of {', '.join(TOKEN_ARRAYS)}, offsets")
             given = dict(arrays)
             dense = batch_arrays(function, given)
+            if positions is not None:
+                check_type(function, "positions", positions)
+            sent = [None if a is None else a.detach().cpu() for a in (positions, *dense)]
         except Exception as error:
             own = error
         with errors_of_ranks(own):
-            places, *wholes, offsets = ops.gather_tokens(*self._arguments(own), *(
-                None if a is None else a.detach().cpu() for a in (positions, *dense)))
+            places, *wholes, offsets = ops.gather_tokens(*self._arguments(own), *sent)
         first = next(a for a in dense if a is not None)
         found: Dict[str, torch.Tensor] = {}
         for name, whole in zip(TOKEN_ARRAYS, wholes):
@@ -514,5 +572,5 @@ def grad_scale(engine: str, *, ranks: Union[int, Ranks], accumulation: int = 1) 
     Errors: ValueError for an unknown engine and for numbers below 1.
     """
     world = ranks.size if isinstance(ranks, Ranks) else ranks
-    with errors_of_ranks():
+    with errors_of_ranks(translate=lambda message: message.replace(": world:", ": ranks:")):
         return ops.grad_scale(world, accumulation, engine)

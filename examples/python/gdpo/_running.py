@@ -8,6 +8,7 @@ import torch
 from ._advantages import _like, _tensor, _with_nan, grouping
 from ._library import check_tensors, names, ops, our_errors
 from ._numbers import shown
+from ._ranks import Ranks, in_call, over
 from ._settings import described, line
 
 if TYPE_CHECKING:
@@ -98,24 +99,22 @@ def _row(state: Sequence[float]) -> torch.Tensor:
     return torch.tensor([list(state)], dtype=torch.float64)
 
 
-def _of_all_ranks(measure: Callable[[], torch.Tensor], group: Any) -> torch.Tensor:
-    """The moments of all ranks of a group of torch.distributed, merged in rank order.
+def _of_all_ranks(function: str, text: str, measure: Callable[[], torch.Tensor],
+                  ranks: Optional[Ranks]) -> torch.Tensor:
+    """The moments of all ranks, merged in rank order.
 
-    measure: gives those of this rank. What it refuses is raised on every rank, and none waits.
+    text: the line of the settings. measure: gives those of this rank. What it refuses is raised on
+    every rank, and none waits.
     """
-    if group is None:
+    if ranks is None:
         return measure()
+    over(function, ranks)
+    own, error = None, None
     try:
-        mine: Any = measure().tolist()[0]
-    except ValueError as error:
-        mine = str(error)
-    parts: List[Any] = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(parts, mine, group=group)
-    for rank, part in enumerate(parts):
-        if isinstance(part, str):
-            raise ValueError(f"{part} (on rank {rank} of {len(parts)})")
-    with our_errors():
-        return ops.merge_moments(torch.tensor(parts, dtype=torch.float64))
+        own = measure()
+    except Exception as refused:
+        error = refused
+    return ranks._moments(own, function, text, error)
 
 
 def _cpu(function: str, name: str, array: Any) -> Optional[torch.Tensor]:
@@ -180,7 +179,7 @@ class RunningMoments(_Normalizes):
     """The running mean and std of numbers over the steps of a run.
 
         running = gdpo.RunningMoments()
-        running.update(scores, group=torch.distributed.group.WORLD)      # once a step
+        running.update(scores, ranks=gdpo.Ranks())                        # once a step
         advantages = gdpo.advantages(running.normalize(scores), group_size=8)
 
     It is the reward normalization "running" of ROLL and AReaL: (r - mean) / (std + eps).
@@ -197,20 +196,21 @@ class RunningMoments(_Normalizes):
         self._line = line("gdpo.RunningMoments", ("running_moments",), settings)
         self._go_on(ops.running_moments, _row(_EMPTY), _row(_EMPTY))
 
-    def update(self, values: Any, valid: Any = None, group: Any = None) -> None:
+    def update(self, values: Any, valid: Any = None, ranks: Optional[Ranks] = None) -> None:
         """Takes the numbers of a step in.
 
-        values: (rows); NaN is missing. valid: (rows) 0: not used. group: a group of
-        torch.distributed, over whose ranks the numbers are; every rank gets the same state. A step
-        with a number that is not finite changes nothing. What one rank refuses is raised on all.
+        values: (rows); NaN is missing. valid: (rows) 0: not used. ranks: a `gdpo.Ranks`, over which
+        the numbers are; every rank gets the same state. A step with a number that is not finite
+        changes nothing. What one rank refuses is raised on all.
         """
         def measure() -> torch.Tensor:
             function = "gdpo::RunningMoments"
             if values is None:
                 raise ValueError(f"{function}: values: given None; needed: an array of numbers")
-            with our_errors():
+            with our_errors(in_call(function)):
                 return ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
-        self._go_on(ops.running_moments, self._moments, _of_all_ranks(measure, group))
+        self._go_on(ops.running_moments, self._moments, _of_all_ranks(
+            "gdpo::RunningMoments", self._line, measure, ranks))
 
     @property
     def mean(self) -> float:
@@ -308,7 +308,7 @@ class ReturnScale(_Normalizes):
     """Divides rewards by the running std of their discounted returns.
 
         scale = gdpo.ReturnScale(gamma=0.99)
-        scaled = scale(scores, ended, group=torch.distributed.group.WORLD)     # once a step
+        scaled = scale(scores, ended, ranks=gdpo.Ranks())                      # once a step
 
     The reward normalization of VecNormalize: for each episode G = gamma G + r, of which the moments
     are taken in; r / sqrt(var + eps), within +-bound; G = 0 where the episode has ended.
@@ -328,33 +328,35 @@ class ReturnScale(_Normalizes):
     if TYPE_CHECKING:
         @overload
         def __call__(self, rewards: Union[torch.Tensor, Sequence[Any]], ended: Any = ...,
-                     group: Any = ...) -> torch.Tensor: ...
+                     ranks: Optional[Ranks] = ...) -> torch.Tensor: ...
 
         @overload
         def __call__(self, rewards: "numpy.ndarray[Any, Any]", ended: Any = ...,
-                     group: Any = ...) -> _Numpy: ...
+                     ranks: Optional[Ranks] = ...) -> _Numpy: ...
 
         @overload
-        def __call__(self, rewards: _Array, ended: Any = ..., group: Any = ...) -> _Array: ...
+        def __call__(self, rewards: _Array, ended: Any = ...,
+                     ranks: Optional[Ranks] = ...) -> _Array: ...
 
-    def __call__(self, rewards: Any, ended: Any = None, group: Any = None) -> Any:
+    def __call__(self, rewards: Any, ended: Any = None,
+                 ranks: Optional[Ranks] = None) -> Any:
         """Takes a step of the episodes of this rank in, and returns its rewards divided.
 
         rewards: (episodes), as many in every call; NaN is missing. ended: (episodes) not 0 where
-        the episode ends with this reward. group: a group of torch.distributed, whose ranks have
-        other episodes; every rank gets the same scale. What one rank refuses is raised on all, and
-        changes nothing.
+        the episode ends with this reward. ranks: a `gdpo.Ranks`, which have other episodes; every
+        rank gets the same scale. What one rank refuses is raised on all, and changes nothing.
         """
         returns = self._returns
 
         def observe() -> torch.Tensor:
             nonlocal returns
-            with our_errors():
+            with our_errors(in_call("gdpo::ReturnScale")):
                 returns, step = ops.observe_returns(self._line, self._returns, *(
                     _cpu("gdpo::ReturnScale", n, a) for n, a in (("rewards", rewards),
                                                                  ("ended", ended))))
             return step
-        self._go_on(ops.return_scale, self._moments, _of_all_ranks(observe, group))
+        self._go_on(ops.return_scale, self._moments, _of_all_ranks(
+            "gdpo::ReturnScale", self._line, observe, ranks))
         self._returns = returns
         return self.normalize(rewards)
 

@@ -121,6 +121,12 @@ def keywords(what: str) -> Dict[str, Setting]:
     return chosen
 
 
+@functools.lru_cache(maxsize=None)
+def whole_names(what: str) -> FrozenSet[str]:
+    """The whole names of all settings of that kind, with "_" for the dots."""
+    return frozenset(s.name.replace(".", "_") for s in keywords(what).values())
+
+
 def word(value: object) -> str:
     """A value as the library reads it from a line."""
     if isinstance(value, str):

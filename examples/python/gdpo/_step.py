@@ -1,14 +1,14 @@
 """An optimizer step of several micro-batches and ranks: its counts, and the sum of its losses."""
 import types
 import weakref
-from typing import Iterable, List, Optional, Tuple, Type
+from typing import Any, Iterable, List, Optional, Tuple, Type
 
 import torch
 
 from ._advantages import Report
-from ._library import check_type, ops
+from ._library import check_type, number, ops
 from ._policy_loss import Metrics
-from ._ranks import Ranks, errors_of_ranks, failure
+from ._ranks import CommunicationError, Ranks, errors_of_ranks, failure, over
 
 
 class Step:
@@ -39,8 +39,10 @@ class Step:
       loss in `ranks.agree()`.
 
     Gradients stay where they are: their sum over micro-batches and ranks is that of the step;
-    `gdpo.grad_scale` has the factor for engines that average. Metrics of a CUDA device are looked
-    at when the block ends, so that nothing waits for it before.
+    `gdpo.grad_scale` has the factor for engines that average. Where backward is a collective of the
+    engine (DDP without no_sync(), FSDP), or the block calls `ranks.agree()`, all ranks need the
+    same number of micro-batches. Metrics of a CUDA device are looked at when the block ends, so
+    that nothing waits for it before.
     """
 
     def __init__(self, counts: Iterable[torch.Tensor], *, ranks: Optional[Ranks] = None) -> None:
@@ -58,9 +60,11 @@ class Step:
             device = listed[0].device if listed else device
             table = torch.stack([each.detach().cpu() for each in listed]) if listed else (
                 torch.empty((0, 4), dtype=torch.float64))
+        except CommunicationError:  # the others cannot be told
+            raise
         except Exception as error:
             own = error
-        self._ranks = Ranks.single() if ranks is None else ranks
+        self._ranks = over("gdpo.Step", ranks)
         with errors_of_ranks(own):
             self._number, of_step = ops.step_open(*self._ranks._arguments(own), table)
         self._close = weakref.finalize(self, ops.step_close, self._number)
@@ -78,7 +82,8 @@ class Step:
         Errors: ValueError after the first `add`, whose loss was divided without it.
         """
         with errors_of_ranks():
-            self.counts = ops.step_given(self._number, float(given)).to(self.counts.device)
+            of_step = ops.step_given(self._number, number("gdpo::Step.set_given", "given", given))
+            self.counts = of_step.to(self.counts.device)
 
     def add(self, k: int, metrics: Metrics, report: Optional[Report] = None) -> None:
         """Adds what the loss of micro-batch k returned.
@@ -92,6 +97,9 @@ class Step:
         if not isinstance(metrics, Metrics):
             raise ValueError(f"gdpo.Step.add: metrics: given a {type(metrics).__name__}; needed: "
                              "gdpo.Metrics, the second of what a loss returns")
+        if not (report is None or isinstance(report, Report)):
+            raise ValueError(f"gdpo.Step.add: report: given a {type(report).__name__}; needed: a "
+                             "gdpo.Report")
         entry = (k, metrics.result.detach(), None if report is None else report.numbers)
         if entry[1].device.type == "cpu":
             self._add(*entry)
@@ -142,10 +150,15 @@ class Step:
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  trace: Optional[types.TracebackType]) -> None:
+        if self._metrics is not None or isinstance(error, CommunicationError):
+            return
         if isinstance(error, Exception):
             self._finish(error)  # raises it, after the other ranks have been told
-        elif error is None and self._metrics is None:
+        elif error is None:
             self.finish()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("gdpo.Step cannot be pickled or copied: it is one step, which happens once")
 
     def __repr__(self) -> str:
         tokens, rows, non_empty, given = self.counts.tolist()

@@ -9,7 +9,7 @@ from ._advantages import (Report, _like, _tensor, batch_of, flat, grouping, of_r
                           weights_of)
 from ._library import check_tensors, ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of, on_cpu
-from ._ranks import Ranks, check_keys, errors_of_ranks, same_everywhere
+from ._ranks import Ranks, check_keys, errors_of_ranks, over
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
     else float32. Errors: ValueError for unknown names, missing arrays and shapes that do not fit.
     """
     function = "gdpo::token_advantages"
+    over(function, ranks)
     own: Optional[BaseException] = None
     text, arrays, device = "", cast(_Arrays, {}), torch.device("cpu")
     try:
@@ -132,7 +133,7 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
             function, {"rewards": rewards, "values": values, "logp": logp, "ref_logp": ref_logp,
                        "mask": mask, "offsets": offsets},
             {"row_rewards": row_rewards, "bootstrap": bootstrap})
-    except ValueError as error:
+    except Exception as error:
         if ranks is None:
             raise
         own = error
@@ -226,6 +227,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     arrays and shapes that do not fit.
     """
     function = "gdpo::outcome_advantages"
+    over(function, ranks)
     in_python = _in_python(function, batch_rewards="token_rewards")
     own: Optional[BaseException] = None
     text, arrays, device = "", cast(_Arrays, {}), torch.device("cpu")
@@ -234,17 +236,17 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     try:
         text = line(function, (estimator,), settings)
         rows, groups, columns = batch_of(
-            function, rewards, (group_size, group_ids if ranks is None else
-                                same_everywhere(group_ids), group_offsets),
-            tokens=tokens, valid=valid, baseline=baseline, row_weights=row_weights,
-            penalty=penalty, keys=keys, by_reward=bool(weights is not None or gates))
+            function, rewards, (group_size, group_ids, group_offsets),
+            everywhere=ranks is not None, tokens=tokens, valid=valid, baseline=baseline,
+            row_weights=row_weights, penalty=penalty, keys=keys,
+            by_reward=bool(weights is not None or gates))
         given_weights, given_gates = weights_of(function, weights), flat(function, gates)
         arrays, device = _of_tokens(
             function, {"token_rewards": token_rewards, "values": values, "logp": logp,
                        "ref_logp": ref_logp, "mask": mask, "offsets": offsets},
             {"bootstrap": bootstrap})
         check_keys(function, keys, ranks)
-    except ValueError as error:
+    except Exception as error:
         if ranks is None:
             raise
         own = error
@@ -255,6 +257,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
         if ranks is None:
             *both, numbers = ops.outcome_advantages(*called, **arrays, report=report)
         else:
+            ranks._check_ids(function, group_ids, own)
             *both, numbers = ops.outcome_advantages_of_ranks(
                 *ranks._arguments(own), [text, str(given_weights), str(given_gates)],
                 *on_cpu([row_keys]), *called, **arrays)

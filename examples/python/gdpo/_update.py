@@ -1,11 +1,12 @@
 """Around the loss: which rows go where, which groups go in, the gradient's norm, the reference."""
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+import warnings
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ._advantages import batch_of, flat, grouping, weights_of
-from ._library import ops
-from ._ranks import Ranks, errors_of_ranks
+from ._library import number, ops
+from ._ranks import Ranks, errors_of_ranks, over
 from ._settings import word
 
 
@@ -84,7 +85,7 @@ class Plan:
 
 def plan(rows: int, *, epochs: Optional[int] = None, mini_batches: Optional[int] = None,
          accumulation: Optional[int] = None, micro_batch: Optional[int] = None,
-         ranks: Optional[int] = None, remainder: Optional[str] = None,
+         ranks: Union[int, Ranks, None] = None, remainder: Optional[str] = None,
          shuffle: Optional[str] = None, seed: Optional[int] = None, whole: Optional[str] = None,
          group_size: int = 0, group_ids: Any = None, group_offsets: Any = None) -> Plan:
     """Cuts the rows 0 to rows - 1 of a generated batch into optimizer steps, ranks, micro-batches.
@@ -102,7 +103,7 @@ def plan(rows: int, *, epochs: Optional[int] = None, mini_batches: Optional[int]
     epochs (1): how often each row is used. mini_batches (1): optimizer steps of an epoch.
       accumulation: micro-batches of each rank in a step. micro_batch: rows of one of these, at
       most. Where one of the three is 0 it follows from the others; the last two are 0 unless given.
-    ranks (1): processes with different rows.
+    ranks (1): processes with different rows, or a `gdpo.Ranks` of them.
     remainder: what happens to rows that do not come out even: "refuse", "drop", "keep" (a shorter
       last mini-batch) or "spread" (mini-batches that differ by one row at most).
     shuffle: "never", "once" or "every_epoch", by std::mt19937_64(seed).
@@ -117,7 +118,8 @@ def plan(rows: int, *, epochs: Optional[int] = None, mini_batches: Optional[int]
     with errors_of_ranks():
         return Plan(ops.plan(rows, _settings(
             epochs=epochs, mini_batches=mini_batches, accumulation=accumulation,
-            micro_batch=micro_batch, ranks=ranks, remainder=remainder, shuffle=shuffle, seed=seed,
+            micro_batch=micro_batch, ranks=ranks.size if isinstance(ranks, Ranks) else ranks,
+            remainder=remainder, shuffle=shuffle, seed=seed,
             whole=whole), groups[0], *(None if a is None else a.cpu() for a in groups[1:])))
 
 
@@ -163,6 +165,9 @@ class Packing:
     def __len__(self) -> int:
         return len(self._begins) - 1
 
+    def __getitem__(self, pack: int) -> torch.Tensor:
+        return self.rows(pack)
+
     def __iter__(self) -> Iterator[torch.Tensor]:
         return (self.rows(pack) for pack in range(len(self)))
 
@@ -190,7 +195,10 @@ def pack(lengths: Any, budget: int, *, oversize: Optional[str] = None) -> Packin
     Errors: ValueError for numbers out of range, and a row longer than the budget.
     """
     function = "gdpo::pack"
-    values = torch.as_tensor(lengths)
+    try:
+        values = torch.as_tensor(lengths)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{function}: lengths: {error}; needed: an integer for each row") from None
     if values.is_floating_point() and bool((values == values.long()).all()):
         values = values.long()  # such as sums of a mask of floats
     if values.dim() != 1:
@@ -251,6 +259,9 @@ def select_groups(rewards: Any, *, group_size: int = 0, group_ids: Any = None,
     not fit.
     """
     function = "gdpo::select_groups"
+    if flat_in == "reward" and reward is None:
+        raise ValueError(f'{function}: reward: given none, with flat_in="reward"; needed: the '
+                         "number of the reward that must vary, from 0")
     values, groups, (used, flags) = batch_of(
         function, rewards, (group_size, group_ids, group_offsets), valid=valid, given=given)
     with errors_of_ranks():
@@ -287,12 +298,25 @@ class ClippedGradient(NamedTuple):
 def _local(function: str, name: str, tensors: Sequence[Any]) -> Tuple[List[torch.Tensor],
                                                                      List[bool]]:
     """What this rank holds of each tensor, and whether all ranks hold it in full."""
+    if not isinstance(tensors, Iterable) or isinstance(tensors, torch.Tensor):
+        raise ValueError(f"{function}: {name}: given a {type(tensors).__name__}; needed: a list of "
+                         "tensors")
     found: List[torch.Tensor] = []
     replicated: List[bool] = []
     for i, tensor in enumerate(tensors):
         whole = False
+        if name == "gradients" and getattr(tensor, "is_leaf", False) and tensor.requires_grad:
+            raise ValueError(f"{function}: {name}[{i}]: given a parameter; needed: its gradient: "
+                             "[p.grad for p in parameters]")
         if hasattr(tensor, "to_local"):  # a DTensor, of FSDP2
-            whole = all(placement.is_replicate() for placement in tensor.placements)
+            kinds = [placement.is_replicate() for placement in tensor.placements]
+            if any(placement.is_partial() for placement in tensor.placements) or (
+                    len(set(kinds)) > 1):
+                raise ValueError(f"{function}: {name}[{i}]: given a DTensor with the placements "
+                                 f"{tuple(tensor.placements)}; needed: one that is sharded, or "
+                                 "replicated, in all dimensions of its mesh; of others give the "
+                                 "shards (to_local()), and the ranks of the group that shards")
+            whole = all(kinds)
             tensor = tensor.to_local()
         if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
             given = (f"a tensor on {tensor.device}" if isinstance(tensor, torch.Tensor)
@@ -300,6 +324,9 @@ def _local(function: str, name: str, tensors: Sequence[Any]) -> Tuple[List[torch
             raise ValueError(f"{function}: {name}[{i}]: given {given}; needed: a tensor on the CPU"
                              " (for those of a device PyTorch has torch.nn.utils.clip_grad_norm_ "
                              "and torch._foreach_lerp_)")
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"{function}: {name}[{i}]: given {tensor.layout}; needed: a dense "
+                             "tensor")
         found.append(tensor.detach())
         replicated.append(whole)
     return found, replicated
@@ -335,22 +362,37 @@ def clip_grad_norm(gradients: Sequence[Any], max_norm: float, *, ranks: Optional
     """
     function = "gdpo::clip_grad_norm"
     own: Optional[BaseException] = None
+    bound, text = 0.0, ""
     arrays: List[torch.Tensor] = []
     whole: List[bool] = []
-    over = Ranks.single() if ranks is None else ranks
+    group = over(function, ranks)
     try:
-        arrays, whole = _local(function, "gradients", [g for g in gradients if g is not None])
+        bound = number(function, "max_norm", max_norm)
+        arrays, whole = _local(function, "gradients", [g for g in gradients if g is not None]
+                               if isinstance(gradients, Iterable) else gradients)
         if replicated is not None:
+            if not isinstance(replicated, bool):
+                raise ValueError(f"{function}: replicated: given {replicated!r}; needed: True or "
+                                 "False")
             whole = [each or replicated for each in whole]
+        text = _settings(norm=norm, on_non_finite=on_non_finite, eps=eps)
     except Exception as error:
         own = error
     with errors_of_ranks(own), torch.no_grad():
-        numbers = ops.clip_grad_norm(*over._arguments(own), arrays, float(max_norm), _settings(
-            norm=norm, on_non_finite=on_non_finite, eps=eps), whole).tolist()
+        numbers = ops.clip_grad_norm(*group._arguments(own), arrays, bound, text, whole
+                                     ).tolist()
     total, scale, clipped, take_step, *found = numbers
     nans, infinities, fault_rank, fault_array, differing, equal = (int(number) for number in found)
     result = ClippedGradient(total, scale, bool(clipped), bool(take_step), nans, infinities,
                              fault_rank, fault_array, differing, equal)
+    if result.differing_ranks:
+        warnings.warn(f"{function}: replicated gradients differ on {result.differing_ranks} of "
+                      f"{group.size} ranks from those of rank 0: they have not been reduced",
+                      stacklevel=2)
+    if result.equal_ranks:
+        warnings.warn(f"{function}: the shards of {result.equal_ranks} of {group.size} ranks are "
+                      "those of rank 0: if all ranks hold the whole gradient, give replicated=True",
+                      stacklevel=2)
     if result.scale != 1:
         torch.autograd.graph.increment_version(arrays)
     return result
@@ -375,5 +417,5 @@ def polyak(reference: Sequence[Any], policy: Sequence[Any], tau: float) -> None:
     old, _ = _local(function, "reference", reference)
     new, _ = _local(function, "policy", policy)
     with errors_of_ranks(), torch.no_grad():
-        ops.polyak(old, new, float(tau))
+        ops.polyak(old, new, number(function, "tau", tau))
     torch.autograd.graph.increment_version(old)

@@ -5,6 +5,7 @@ import torch
 
 from ._library import ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of
+from ._ranks import over
 from ._settings import line, settings_of, takes_settings
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: s
     integers, else float32. The CPU computes it, which waits for tensors of a device. Errors:
     ValueError for unknown names, and for shapes and settings that do not fit.
     """
+    if ranks is not None:
+        over(_FUNCTION, ranks)
     moments = error = found = None
     text = ""
     with torch.no_grad():
@@ -83,7 +86,7 @@ def whiten(values: torch.Tensor, mask: Optional[torch.Tensor] = None, *, name: s
                 raise
             error = own
         if ranks is not None:
-            moments = ranks._moments(moments, f"whiten {text}", error)
+            moments = ranks._moments(moments, _FUNCTION, text, error)
         assert found is not None
         dense, numbers, valid = found
         with our_errors(in_words_of(_FUNCTION)):

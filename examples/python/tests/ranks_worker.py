@@ -199,6 +199,45 @@ def a_fault_of_one_rank(ranks):
 
 
 @scenario
+def words_that_are_no_utf8(ranks):
+    """As in the name of a file."""
+    with ranks.agree():
+        if ranks.rank == 0:
+            raise OSError("no file a\udc80")
+
+
+@scenario
+def long_words(ranks):
+    with ranks.agree():
+        if ranks.rank == 0:
+            raise ValueError("a" + "é" * 3000)
+
+
+@scenario
+def settings_of_long_characters(ranks):
+    ranks.agree_on(("y" if ranks.rank else "x") + "é" * 50)
+
+
+@scenario
+def words_and_integers(ranks):
+    """One prompt, which is "0" on rank 0 and 0 on the others."""
+    gdpo.advantages([1.0], group_ids=["0"] if ranks.rank == 0 else [0], ranks=ranks)
+
+
+@scenario
+def an_error_after_a_step(ranks):
+    said = None
+    try:
+        with gdpo.Step([], ranks=ranks) as step:
+            step.finish()
+            if ranks.rank == 0:
+                raise ValueError("late")
+    except ValueError as error:
+        said = str(error)
+    return said, int(ranks.merge(torch.ones(1, dtype=torch.float64)))
+
+
+@scenario
 def an_error_while_counting(ranks):
     def counts():
         yield torch.zeros(4, dtype=torch.float64)

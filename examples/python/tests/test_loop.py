@@ -7,7 +7,7 @@ import sys
 
 import gdpo
 
-LOOP = pathlib.Path(__file__).parents[1] / "loop.py"
+LOOP = pathlib.Path(__file__).parents[1] / "training/loop.py"
 
 
 def lines_of(processes):

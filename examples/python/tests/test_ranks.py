@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import gdpo
+from gdpo import _ranks
 from ranks_worker import ROWS, SCENARIOS, critic_batch, small_model, tokens, whole_batch
 
 WORKER = pathlib.Path(__file__).with_name("ranks_worker.py")
@@ -146,7 +147,7 @@ def test_a_critic_is_that_of_one_process(found):
             assert_close(number, metrics[name], 1e-12)
     said = words_of(found, "bad_values_of_one_rank")
     assert said[0].startswith("ValueError: gdpo::whiten: mask: given (2, 2); needed: (2, 3)")
-    assert all(words.startswith(f"ValueError: gdpo::agree_on: rank 0 of {len(said)}: gdpo::whiten")
+    assert all(words.startswith(f"ValueError: gdpo::whiten: rank 0 of {len(said)}: mask: given")
                for words in said[1:]), said
 
 
@@ -173,8 +174,11 @@ def words_of(found, scenario):
      "ValueError: gdpo::Step: rank {} of {}: gdpo::count: mask: given a list"),
     ("an_error_in_a_step", 0, "KeyError: 'labels'",
      "RuntimeError: gdpo::Step::finish: rank {} of {}: KeyError: 'labels'"),
-    ("bad_rewards_of_one_rank", 0, "ValueError: gdpo::gather_rows: rewards:",
-     "ValueError: gdpo::gather_rows: rank {} of {}: rewards:"),
+    ("bad_rewards_of_one_rank", 0, "ValueError: gdpo::advantages: rewards:",
+     "ValueError: gdpo::advantages: rank {} of {}: rewards:"),
+    ("words_that_are_no_utf8", 0, "OSError: no file", "RuntimeError: gdpo::agree: rank {} of {}: "
+     "OSError: no file a?"),
+    ("long_words", 0, "ValueError: aé", "ValueError: gdpo::agree: rank {} of {}: ValueError: aéé"),
     ("no_values_on_one_rank", 0, "ValueError: gdpo::token_advantages: rank 0 of",
      "ValueError: gdpo::token_advantages: rank {} of {}: values: given no array"),
 ])
@@ -188,16 +192,19 @@ def test_an_error_of_one_rank_is_raised_on_all(found, scenario, failed, own, oth
 @pytest.mark.parametrize("scenario, needed", [
     ("a_missing_micro_batch",
      "ValueError: gdpo::Step::finish: rank 1 of {}: micro-batches: given no result of number 0"),
-    ("other_rewards", "ValueError: gdpo::gather_rows: rewards: given 1 rewards on rank 0 and 2 on "
+    ("other_rewards", "ValueError: gdpo::advantages: rewards: given 1 rewards on rank 0 and 2 on "
      "rank 1; needed: the same rewards on all ranks"),
-    ("other_settings", "ValueError: gdpo::gather_rows: settings: given ... 'gdpo'"),
+    ("other_settings", "ValueError: gdpo::advantages: settings: given ... 'gdpo'"),
     ("settings_that_differ", "ValueError: gdpo::agree_on: settings: given ... 3e-06 on rank 0 and "
      "... 6e-06 on rank 1"),
     ("another_call", "ValueError: gdpo::dist: calls: given all_merge on rank 0 and agree_on on "
      "rank 1"),
     ("counts_of_one_rank_alone", "ValueError: gdpo::all_merge: normalizer: given 3 tokens, 1 rows"),
-    ("keys_twice", "ValueError: gdpo::gather_rows: keys: given the key 4 for a row of rank 0 and "
+    ("keys_twice", "ValueError: gdpo::advantages: keys: given the key 4 for a row of rank 0 and "
      "one of rank 1"),
+    ("settings_of_long_characters", "ValueError: gdpo::agree_on: settings: given 'xé"),
+    ("words_and_integers", "ValueError: gdpo::advantages: group_ids: given words on 1 ranks and "
+     "integers on "),
     ("tokens_of_other_rows", "ValueError: gdpo::gather_tokens: batch: given 2 rows on rank 0 and 3 "
      "on rank 1"),
 ])
@@ -209,6 +216,43 @@ def test_ranks_that_do_not_fit_together(found, scenario, needed):
 
 def test_settings_that_are_the_same(found):
     assert found["settings_that_are_the_same"] == [None] * len(found["advantages"])
+
+
+def test_an_error_after_a_step_is_that_of_its_rank_alone(found):
+    """And the ranks are in step afterwards."""
+    first, *others = found["an_error_after_a_step"]
+    assert first == ("late", len(found["advantages"]))
+    assert others == [(None, len(found["advantages"]))] * len(others)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_transfer_that_is_interrupted(monkeypatch):
+    """It is none that has succeeded, wherever the interrupt comes; and it stays what it is."""
+    ranks = gdpo.Ranks.single()
+
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+    ranks._gather = _ranks._GATHER(interrupted)
+    ranks._numbers = [0, 1, _ranks.ctypes.cast(ranks._gather, _ranks.ctypes.c_void_p).value]
+    with pytest.raises(gdpo.CommunicationError):
+        ranks.merge(torch.ones(3))
+    gradient = torch.ones(4)
+    with pytest.raises(gdpo.CommunicationError):
+        gdpo.clip_grad_norm([gradient], 1.0, ranks=ranks)
+    assert torch.equal(gradient, torch.ones(4))
+    monkeypatch.setattr(_ranks.torch, "frombuffer", interrupted)  # within the transfer
+    ranks._group, ranks._calls = None, 0
+    ranks._gather = _ranks._GATHER(ranks._all_gather)
+    ranks._numbers[2] = _ranks.ctypes.cast(ranks._gather, _ranks.ctypes.c_void_p).value
+    with pytest.raises(KeyboardInterrupt):
+        ranks.merge(torch.ones(3))
+
+
+def test_the_cause_of_an_error_is_kept():
+    cause = OSError("the cause")
+    with pytest.raises(ValueError) as raised, gdpo.Ranks().agree():
+        raise ValueError("the error") from cause
+    assert raised.value.__cause__ is cause
 
 
 def test_a_rank_that_does_not_come(found):
@@ -313,6 +357,17 @@ def test_one_process():
 
 
 @pytest.mark.parametrize("slip, words", [
+    (lambda: gdpo.Ranks(2), "group: given 2; needed: a process group"),
+    (lambda: gdpo.Ranks(deadline="5"), "deadline: given '5'; needed: a number"),
+    *((lambda call=call: call(ranks=1), "ranks: given 1; needed: a gdpo.Ranks") for call in (
+        lambda **k: gdpo.advantages([1.0], group_size=1, **k),
+        lambda **k: gdpo.token_advantages(row_rewards=[1.0], values=torch.ones(1, 2), **k),
+        lambda **k: gdpo.outcome_advantages([1.0], group_size=1, mask=torch.ones(1, 2), **k),
+        lambda **k: gdpo.whiten(torch.ones(2), **k), lambda **k: gdpo.Step([], **k),
+        lambda **k: gdpo.clip_grad_norm([], 1.0, **k),
+        lambda **k: gdpo.RunningMoments().update([1.0], **k))),
+    (lambda: gdpo.Ranks().gather_rows([1.0], group_size=1).own(torch.ones(2)),
+     "all_rows: given 2 rows; needed: a tensor of the 1 rows"),
     (lambda: gdpo.Ranks(deadline=0), "deadline: given 0; needed: seconds"),
     (lambda: gdpo.Ranks().merge([1.0]), "record: given a list; needed: counts"),
     (lambda: gdpo.Ranks().gather_tokens(logp=torch.zeros(1, 2), advantages=torch.zeros(1)),
@@ -323,7 +378,8 @@ def test_one_process():
     (lambda: gdpo.advantages([1.0], group_ids=[1], rollout_ids=[1], ranks=gdpo.Ranks()),
      "rollout_ids: given, with ranks"),
     (lambda: gdpo.grad_scale("fdsp", ranks=2), "engine: given 'fdsp'; needed: one of sum, ddp"),
-    (lambda: gdpo.grad_scale("ddp", ranks=0), "world: given 0"),
+    (lambda: gdpo.grad_scale("ddp", ranks=0), "ranks: given 0"),
+    (lambda: gdpo.grad_scale("ddp", ranks=2.0), "ranks: given a float; needed: an integer"),
 ])
 def test_slips(slip, words):
     with pytest.raises(ValueError) as refused:

@@ -74,6 +74,22 @@ def test_refused(slip, words):
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["low", "surrogate_low", "kl_beta", "entropy_coef",
+                                  "aggregate_mode", "level", "name"])
+def test_a_loss_is_set_when_it_is_made(name):
+    with pytest.raises(AttributeError, match=f"gdpo.PolicyLoss: {name} is set when the loss is"):
+        setattr(gdpo.PolicyLoss("dapo"), name, 0.3)
+
+
+@pytest.mark.parametrize("merge", [
+    lambda: LOSS(LOGP, **ARGUMENTS).metrics.merge(None),
+    lambda: gdpo.advantages([1.0], group_size=1, report=True).report.merge({}),
+    lambda: gdpo.mismatch(rollout_logp=LOGP, old_logp=LOGP).merge(LOGP)])
+def test_what_does_not_merge(merge):
+    with pytest.raises(ValueError, match="merge: other: given a .*; needed: a gdpo"):
+        merge()
+
+
 def test_a_kl_term_that_is_off_on_purpose():
     assert gdpo.PolicyLoss("dapo", kl="k3", beta=0.0).line.endswith("kl=k3 kl.beta=0")
     assert gdpo.PolicyLoss("grpo", kl="k1")  # it has a coefficient of its own

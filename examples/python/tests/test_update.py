@@ -67,6 +67,7 @@ def test_packs_hold_every_row_once():
     assert packs.waste == pytest.approx(1 - int(lengths.sum()) / (64 * len(packs)), abs=1e-15)
     # At most 11/9 of what the tokens need, and 6/9 (Johnson 1973, Dosa 2007).
     assert len(packs) <= 11 / 9 * max(1, -(-int(lengths.sum()) // 64)) * 1.5 + 6 / 9
+    assert torch.equal(packs[0], packs.rows(0))
     assert [r.tolist() for r in gdpo.pack(lengths.tolist(), 64)] == [r.tolist() for r in packs]
     assert len(gdpo.pack(lengths.double(), 64)) == len(packs)  # sums of a mask of floats
 
@@ -341,6 +342,19 @@ X = torch.ones(2, 2)
     (lambda: gdpo.clip_grad_norm([X.long()], 1.0), "gradients[0]: given int64"),
     (lambda: gdpo.clip_grad_norm([X.to("meta")], 1.0), "gradients[0]: given a tensor on meta"),
     (lambda: gdpo.clip_grad_norm([3.0], 1.0), "gradients[0]: given a float"),
+    (lambda: gdpo.clip_grad_norm(torch.nn.Linear(2, 2).parameters(), 1.0),
+     "gradients[0]: given a parameter; needed: its gradient"),
+    (lambda: gdpo.clip_grad_norm(torch.nn.Linear(2, 2), 1.0), "gradients: given a Linear"),
+    (lambda: gdpo.clip_grad_norm([X], None), "max_norm: given None; needed: a number"),
+    (lambda: gdpo.clip_grad_norm([X.to_sparse()], 1.0), "gradients[0]: given torch.sparse_coo"),
+    (lambda: gdpo.polyak([X.clone()], [X], "a"), "tau: given 'a'; needed: a number"),
+    (lambda: gdpo.pack([1, None], 4), "lengths: Could not infer dtype of NoneType; needed:"),
+    (lambda: gdpo.pack([1, 2], 4.5), "gdpo::pack: budget: given a float; needed: an integer"),
+    (lambda: gdpo.plan(8.0), "gdpo::plan: rows: given a float; needed: an integer"),
+    (lambda: gdpo.select_groups(X, group_size=2, flat_in="reward"), "reward: given none, with"),
+    (lambda: gdpo.Step([gdpo.count(mask=X)]).add(0, gdpo.PolicyLoss("dapo")(
+        -X, advantages=X[0], counts=gdpo.count(mask=X)).metrics, report="r"),
+     "report: given a str; needed: a gdpo.Report"),
     (lambda: gdpo.polyak([X], [X.clone(), X], 0.5), "policy: given 2 arrays; needed: as many"),
     (lambda: gdpo.polyak([X], [X], 0.5), "policy[0]: given the memory of reference[0]"),
     (lambda: gdpo.polyak([X.clone()], [X], 1.5), "tau: given 1.5; needed: a number from 0 to 1"),

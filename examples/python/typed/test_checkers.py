@@ -45,7 +45,7 @@ def from_docstrings() -> str:
 
 
 FILES = {"page.py": page(), "from_docstrings.py": from_docstrings(),
-         "loop.py": (PACKAGE / "loop.py").read_text(encoding="utf-8"),
+         "loop.py": (PACKAGE / "training/loop.py").read_text(encoding="utf-8"),
          **{name: (HERE / name).read_text(encoding="utf-8")
             for name in ("accepted.py", "refused.py")}}
 

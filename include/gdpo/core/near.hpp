@@ -49,10 +49,13 @@ inline std::vector<std::string> nearest(std::string_view name,
   std::size_t least = 0;
   for (const std::string& each : known) {
     const std::string other = part(each);
-    const std::size_t longer = (std::max)(given.size(), other.size());
+    const std::size_t longer = (std::max)(given.size(), other.size()),
+                      longer_by = longer - (std::min)(given.size(), other.size()),
+                      most = longer < 3 ? 0 : (longer + 2) / 4;
+    if (longer_by > most) continue;  // so much has to be put in or left out
     const std::size_t changes = distance(given, other);
-    if (changes > (longer < 3 ? 0 : (longer + 2) / 4)) continue;
-    const std::size_t far = changes * 1024 + longer - (std::min)(given.size(), other.size());
+    if (changes > most) continue;
+    const std::size_t far = changes * 1024 + longer_by;
     if (!found.empty() && far > least) continue;
     if (far < least) found.clear();
     least = far, found.push_back(each);

@@ -113,6 +113,13 @@ inline std::uint64_t hash_of(const std::string& words) {
       needed);
 }
 
+/// The first bytes of a text, at most so many, without a part of a character (of UTF-8) at the end.
+inline std::string first_bytes(const std::string& text, std::size_t most) {
+  std::size_t end = (std::min)(text.size(), most);
+  while (end > 0 && end < text.size() && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 /// The settings of two ranks from a little before the place where they differ, at most 60 bytes.
 GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::string& a,
                                                                      const std::string& b) {
@@ -123,9 +130,10 @@ GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::
   const std::size_t first = begin;
   while (begin > 0 && a[begin - 1] != ' ' && a[begin - 1] != '<') --begin;
   if (first - begin > 40) begin = first - 20;
+  while (begin > 0 && begin < a.size() && (a[begin] & 0xC0) == 0x80) --begin;
   const auto part = [&](const std::string& words) {
     const std::string left = words.substr((std::min)(begin, words.size()));
-    return (begin > 0 ? "... " : "") + (left.size() > 60 ? left.substr(0, 57) + "..." : left);
+    return (begin > 0 ? "... " : "") + (left.size() > 60 ? first_bytes(left, 57) + "..." : left);
   };
   return {part(a), part(b)};
 }
@@ -258,7 +266,8 @@ Records exchange(const char* function, const Comm& comm, const Make& make) {
   text = mine.settings;
 #endif
   local.settings = hash_of(mine.settings);
-  local.text_bytes = (std::min)(text.size(), most_text);
+  text = first_bytes(text, most_text);
+  local.text_bytes = text.size();
   local.record_bytes = mine.record.size();
 
   std::vector<StatusWord> words(ranks);

@@ -356,7 +356,9 @@ def _set_advantages(experiences: List[Any], args: Any, kind: str, kl_coef: float
             e.info["group_reward_std"] = std
     if kind not in ("gae", "reinforce"):
         options.gamma = 1.0  # as OpenRLHF sets it
-    clip = {"tokens_reward_clip": tuple(args.reward.clip_range)} if args.reward.clip_range else {}
+    clip: Any = {}
+    if args.reward.clip_range:
+        clip["tokens_reward_clip"] = tuple(args.reward.clip_range)
     of_rows = outcome_advantages(  # of rows with one token each: their rewards
         rewards, estimator=f"openrlhf::{'reinforce' if kind == 'gae' else kind}",
         group_ids=places // size, mask=torch.ones_like(rewards)[:, None], tokens_renorm="none",

@@ -701,8 +701,8 @@ def _install_value_loss(core_algos: Any) -> None:
         return (value_loss if ours else verls)(vpreds, returns, values, response_mask,
                                                cliprange_value, loss_agg_mode, *args, **kwargs)
 
-    compute.is_of_gdpo = True
-    core_algos.compute_value_loss = compute
+    compute.is_of_gdpo = True  # type: ignore[attr-defined]
+    core_algos.compute_value_loss = compute  # type: ignore[attr-defined]
     losses = sys.modules.get("verl.workers.utils.losses")  # which imports it by its name
     if losses is not None:
         losses.compute_value_loss = compute

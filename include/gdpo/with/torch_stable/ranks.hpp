@@ -21,8 +21,9 @@ namespace torch_stable {
 class Ranks {
  public:
   /// Copies the `bytes` bytes at `send` of every rank to `receive`, those of rank 0 first. Returns
-  /// 0, or another number where ranks do not answer, and then writes why to `words`, which has room
-  /// for `room` bytes with the 0 at their end.
+  /// 1, or another number where ranks do not answer, and then writes why to `words`, which has room
+  /// for `room` bytes with the 0 at their end. (0 is what ctypes returns for a function that has
+  /// raised.)
   using Gather = std::int32_t (*)(const void* send, std::int64_t bytes, void* receive, char* words,
                                   std::int64_t room);
 
@@ -44,7 +45,7 @@ class Ranks {
     if (!gather_) return dist::Single{}.all_gather(send, bytes, receive);
     if (bytes == 0) return;
     char words[1024] = "";
-    if (gather_(send, static_cast<std::int64_t>(bytes), receive, words, sizeof words) != 0)
+    if (gather_(send, static_cast<std::int64_t>(bytes), receive, words, sizeof words) != 1)
       dist::fail_communication(words);
   }
 
@@ -499,9 +500,9 @@ class OpenSteps {
   };
   static std::int64_t open(std::unique_ptr<Entry> entry) {
     const std::lock_guard<std::mutex> lock(mutex());
-    const std::int64_t number = entries().empty() ? 1 : entries().rbegin()->first + 1;
-    entries()[number] = std::move(entry);
-    return number;
+    static std::int64_t last = 0;
+    entries()[++last] = std::move(entry);
+    return last;
   }
   static update::Step<Ranks>& at(const char* function, std::int64_t number) {
     const std::lock_guard<std::mutex> lock(mutex());

@@ -113,7 +113,7 @@ def train(steps: int, ranks: gdpo.Ranks) -> None:
                     dist.all_reduce(parameter.grad)
             clipped = gdpo.clip_grad_norm([p.grad for p in policy.parameters()], 1.0, ranks=ranks,
                                           replicated=True)
-            if clipped.take_step:
+            if clipped.take_step and step.counts[0] > 0:  # some group teaches something
                 optimizer.step()
         gdpo.polyak(list(reference.parameters()), list(policy.parameters()), 0.05)
         if ranks.rank == 0:
