@@ -55,10 +55,10 @@ inline std::vector<std::string> nearest(std::string_view name,
     if (longer_by > most) continue;  // so much has to be put in or left out
     const std::size_t changes = distance(given, other);
     if (changes > most) continue;
-    const std::size_t far = changes * 1024 + longer_by;
-    if (!found.empty() && far > least) continue;
-    if (far < least) found.clear();
-    least = far, found.push_back(each);
+    const std::size_t cost = changes * 1024 + longer_by;
+    if (!found.empty() && cost > least) continue;
+    if (cost < least) found.clear();
+    least = cost, found.push_back(each);
   }
   return found;
 }

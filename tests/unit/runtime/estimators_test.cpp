@@ -483,8 +483,9 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
         std::string::npos);
   CHECK(refused("gdpo missing.entry=drop")
             .find(of + "missing.entry: given 'drop'; needed: one of skip, zero, ") == 0);
-  CHECK(refused("gdpo renorm=rows") ==
-        of + "renorm: given 'rows'; needed: one of none, batch, group, tokens");
+  CHECK(refused("gdpo renorm=rows")
+            .find(of + "renorm: given 'rows'; needed: one of none, batch, group, tokens, "
+                       "verl::masked_whiten, ") == 0);
   // RLOO has no scale to be set, and without a renormalization only what that runs over.
   CHECK(refused("rloo scale.eps=1") ==
         of + "line: given the setting 'scale.eps'; needed: one of renorm, renorm.over, "
