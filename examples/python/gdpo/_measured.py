@@ -18,7 +18,7 @@ class LossModule(torch.nn.Module):
     def __init__(self, text: str) -> None:
         super().__init__()
         #: The loss in one line, as the operator takes it.
-        self.line = configured(self._what, text)
+        self.line: str = configured(self._what, text)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in ("name", "level") or name in keywords(self._what) or name in whole_names(

@@ -4,8 +4,8 @@ import functools
 import inspect
 import math
 import re
-from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple,
-                    TypeVar)
+from typing import (TYPE_CHECKING, Any, Callable, ClassVar, Dict, List, NamedTuple, Optional,
+                    Sequence, Tuple, TypeVar)
 
 import torch
 
@@ -43,7 +43,8 @@ class Metrics(Measured):
     result: the numbers as a tensor, or a mapping that has all of them.
     """
 
-    kind, _map, _merge = "result", "metrics_map", "merge_results"
+    kind: ClassVar[str] = "result"
+    _map, _merge = "metrics_map", "merge_results"
 
     def to_dict(self, prefix: str = "") -> Dict[str, float]:
         """The metrics under the keys that TRL and ms-swift log, each after `prefix`.

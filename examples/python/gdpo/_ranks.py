@@ -429,7 +429,8 @@ class Ranks:
         columns: List[Optional[torch.Tensor]] = []
         try:
             given = dict(rows)
-            groups_given = [given.pop(n) for n in ("group_size", "group_ids", "group_offsets")]
+            groups_given = (given.pop("group_size"), given.pop("group_ids"),
+                            given.pop("group_offsets"))
             values, groups, columns = batch_of(function, rewards, groups_given, everywhere=True,
                                                **given)
         except Exception as error:

@@ -1,5 +1,5 @@
 """The loss of a critic as a module, and what it measures."""
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, NamedTuple, Optional
 
 import torch
 
@@ -30,7 +30,8 @@ class ValueMetrics(Measured):
     the library's metrics::All keeps, ranges over tokens, is not measured.
     """
 
-    kind, _map, _merge = "value_result", "value_metrics_map", "merge_value_results"
+    kind: ClassVar[str] = "value_result"
+    _map, _merge = "value_metrics_map", "merge_value_results"
 
     def explained_variance(self, eps: float = 0.0) -> float:
         """The share of the spread of the returns that the values explain: 1 - Var(R - v) / Var(R).

@@ -705,7 +705,7 @@ def _install_value_loss(core_algos: Any) -> None:
     core_algos.compute_value_loss = compute  # type: ignore[attr-defined]
     losses = sys.modules.get("verl.workers.utils.losses")  # which imports it by its name
     if losses is not None:
-        losses.compute_value_loss = compute
+        losses.compute_value_loss = compute  # type: ignore[attr-defined]
 
 
 def _install_correction() -> None:
