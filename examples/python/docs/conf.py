@@ -54,7 +54,8 @@ TITLES = {
     "_token_advantages": "Advantages of tokens and steps", "_whiten": "Whitening",
     "_constraint": "Constraints",
     "_logprobs": "Log-probs", "_prepare": "Pre-passes", "_policy_loss": "Policy loss and counts",
-    "_contrastive": "Contrastive loss", "_value_loss": "Value loss", "_step": "A step", "_update": "Around the loss",
+    "_contrastive": "Contrastive loss", "_value_loss": "Value loss", "_step": "A step",
+    "_update": "Around the loss",
     "_ranks": "Ranks", "_entropy": "Adaptive entropy", "_diagnose": "Diagnosis",
     "_mismatch": "Sampler and trainer", "_explain": "One group in detail",
     "configs": "A trainer's configuration", "_settings": "Settings", "_library": "Names"}
