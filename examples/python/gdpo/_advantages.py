@@ -236,6 +236,13 @@ def of_rows(rewards: torch.Tensor) -> Callable[[str], str]:
     return translate
 
 
+def check_keys(function: str, keys: Any, ranks: Optional["Ranks"]) -> None:
+    """Raises ValueError for keys without ranks."""
+    if keys is not None and ranks is None:
+        raise ValueError(f"{function}: keys: given, without ranks; needed: keys beside ranks only, "
+                         "over which they order the rows")
+
+
 def weights_of(function: str, weights: Optional[Sequence[float]]) -> Optional[List[float]]:
     """The weights of the rewards as numbers."""
     try:
@@ -426,9 +433,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                           penalty=penalty, keys=keys),
             dict(settings, estimator=estimator, weights=weights, gates=gates,
                  constraints=constraints, report=report), rollout_ids)
-    if keys is not None:
-        raise ValueError("gdpo::advantages: keys: given, without ranks; needed: keys beside ranks "
-                         "only, over which they order the rows")
+    check_keys("gdpo::advantages", keys, ranks)
     text = line("gdpo::advantages", (estimator,), settings)
     values, groups, columns = batch_of(
         "gdpo::advantages", rewards, (group_size, group_ids, group_offsets), tokens=tokens,

@@ -160,13 +160,6 @@ class _OwnGradient(torch.autograd.Function):
         return of_own.to(ctx.dtype), None, None
 
 
-def check_keys(function: str, keys: Any, ranks: Optional["Ranks"]) -> None:
-    """Raises ValueError for keys without ranks."""
-    if keys is not None and ranks is None:
-        raise ValueError(f"{function}: keys: given, without ranks; needed: keys beside ranks only, "
-                         "over which they order the rows")
-
-
 def over(function: str, ranks: Optional["Ranks"]) -> "Ranks":
     """The ranks that are given, or one process by itself."""
     if ranks is None:

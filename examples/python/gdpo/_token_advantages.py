@@ -5,11 +5,11 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, Literal, NamedTuple, Opt
 
 import torch
 
-from ._advantages import (Report, _like, _tensor, batch_of, flat, grouping, of_rows,
+from ._advantages import (Report, _like, _tensor, batch_of, check_keys, flat, grouping, of_rows,
                           weights_of)
 from ._library import check_tensors, ops, our_errors
 from ._policy_loss import dense_arrays, in_words_of, on_cpu
-from ._ranks import Ranks, check_keys, errors_of_ranks, over
+from ._ranks import Ranks, errors_of_ranks, over
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
