@@ -3,7 +3,8 @@
 #
 # Each compiler compiles tests/bits/results.cpp for several instruction sets and links the objects
 # into one program, which runs those that the processor supports. tests/bits/named.cpp takes as long
-# to compile again, so only a few instruction sets have it. The tests are
+# to compile again, so only a few instruction sets have it, and only with GDPO_TEST_ALL. The tests
+# are
 #   bits   compares the results of all objects (tests/bits/compare.cmake),
 #   odr    compares the symbols of the objects of a program (tests/odr/symbols.cmake).
 # The flags are a cover and not the product: each value of a flag is used with each compiler, and
@@ -35,9 +36,10 @@ set(gdpo_bits_programs "")
 set(gdpo_bits_files)
 
 # gdpo_add_bits(<name> <compiler> [SOURCE <file>] [RUN <emulator>] [LINK <flags>]
-#   OBJECTS "<instruction set> <flags>" ... [ALSO "<instruction set> <flags>" ...])
+#   [OBJECTS "<instruction set> <flags>" ...] [ALSO "<instruction set> <flags>" ...])
 #
-# Adds a program with one object for each entry of OBJECTS, and of ALSO with GDPO_TEST_ALL.
+# Adds a program with one object for each entry of OBJECTS, and of ALSO with GDPO_TEST_ALL; none
+# without an entry.
 function(gdpo_add_bits name compiler)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "SOURCE;RUN;LINK" "OBJECTS;ALSO")
   if(GDPO_TEST_ALL)
@@ -114,8 +116,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
            "fma -mfma -O2 -ffp-contract=off"
            "v4 -march=x86-64-v4 -O2")
     gdpo_add_bits(gcc_named ${GDPO_BITS_GXX} SOURCE named.cpp
-      OBJECTS "v4 -march=x86-64-v4 -O2"
-      ALSO "sse2 -O1")
+      ALSO "v4 -march=x86-64-v4 -O2" "sse2 -O1")
   endif()
   if(GDPO_BITS_CLANG)
     gdpo_add_bits(clang ${GDPO_BITS_CLANG}
@@ -123,7 +124,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
       ALSO "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
            "v4 -march=x86-64-v4 -O3")
     gdpo_add_bits(clang_named ${GDPO_BITS_CLANG} SOURCE named.cpp
-      OBJECTS "v3 -march=x86-64-v3 -O1")
+      ALSO "v3 -march=x86-64-v3 -O1")
     # This program is not run. Nothing is inlined in it, so its objects have the most symbols.
     gdpo_add_bits(unoptimized ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
   endif()

@@ -5,8 +5,8 @@
 # generator and packages. It builds TARGETS (default: all) and runs the tests of that build: those
 # with LABEL if it is given, and none with BUILD_ONLY. Such builds are incremental.
 #
-# ctest runs this file as a script. CMAKE_BUILD_PARALLEL_LEVEL and CTEST_PARALLEL_LEVEL apply to it
-# as to any build.
+# ctest runs this file as a script, with half of the machine's processors (at least one), so that
+# two such tests, or one and a long compilation, leave no processor idle.
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(GDPO_NESTED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
@@ -29,6 +29,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "SOURCE;LABEL" "OPTIONS;TARGETS")
 
     gdpo_write_inherited(${CMAKE_CURRENT_BINARY_DIR}/nested.cmake)
+    cmake_host_system_information(RESULT jobs QUERY NUMBER_OF_LOGICAL_CORES)
+    math(EXPR jobs "(${jobs} + 1) / 2")
 
     string(REPLACE "." "/" folder ${name})
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND}
@@ -37,7 +39,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
       "-DCONFIGURE=-G;${CMAKE_GENERATOR};-C;${CMAKE_CURRENT_BINARY_DIR}/nested.cmake;${arg_OPTIONS}"
       "-DTARGETS=${arg_TARGETS}" -DLABEL=${arg_LABEL} -DBUILD_ONLY=${arg_BUILD_ONLY}
       -P ${GDPO_NESTED_SCRIPT})
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON TIMEOUT 3600)
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${jobs} TIMEOUT 3600 ENVIRONMENT
+      "CMAKE_BUILD_PARALLEL_LEVEL=${jobs};CTEST_PARALLEL_LEVEL=${jobs}")
   endfunction()
   return()
 endif()

@@ -11,16 +11,19 @@
 
 namespace {
 
-constexpr int completions = 8, top = 84, row_height = 34, width = 708;
+constexpr std::size_t completions = 8;
+constexpr int top = 84, row_height = 34, width = 708;
 
 // One completion is right, but long; four are short, but wrong; three are neither.
 const std::vector<double> rewards = {1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0};
 const std::array<const char*, 3> kinds = {"right, long", "wrong, short", "wrong, long"};
 
-int kind_of(int i) {
+std::size_t kind_of(std::size_t i) {
   const double right = rewards[2 * i], brief = rewards[2 * i + 1];
   return right == 1 ? 0 : brief == 1 ? 1 : 2;
 }
+
+int height_of(std::size_t row) { return top + static_cast<int>(row) * row_height; }
 
 // A bar for each completion from the middle of the panel, and its number.
 void panel(const char* title, const char* note, const char* color, int left,
@@ -31,9 +34,9 @@ void panel(const char* title, const char* note, const char* color, int left,
   std::printf("<text class=\"soft\" x=\"%d\" y=\"52\">%s</text>\n", left, note);
   double largest = 0;
   for (const double a : advantages) largest = (std::max)(largest, std::abs(a));
-  for (int i = 0; i < completions; ++i) {
+  for (std::size_t i = 0; i < completions; ++i) {
     const double a = advantages[i], length = half * std::abs(a) / largest;
-    const int y = top + i * row_height;
+    const int y = height_of(i);
     std::printf("<rect class=\"%s\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"20\" rx=\"2\"/>\n",
                 color, a < 0 ? zero - length : zero, y, length);
     std::printf("<text x=\"%.1f\" y=\"%d\"%s>%s%.2f</text>\n",
@@ -41,7 +44,7 @@ void panel(const char* title, const char* note, const char* color, int left,
                 a < 0 ? " text-anchor=\"end\"" : "", a < 0 ? "\u2212" : "", std::abs(a));
   }
   std::printf("<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", zero, zero,
-              top - 6, top + completions * row_height - 8);
+              top - 6, height_of(completions) - 8);
 }
 
 }  // namespace
@@ -67,18 +70,18 @@ int main() {
       ".on { fill: var(--own) } .off { fill: none; stroke: var(--line) }\n"
       ".axis { stroke: var(--line) }\n"
       "</style>\n",
-      width, top + completions * row_height + 8);
+      width, height_of(completions) + 8);
   std::printf("<rect class=\"paper\" width=\"100%%\" height=\"100%%\" rx=\"8\"/>\n");
   std::printf("<text class=\"title\" x=\"20\" y=\"30\">Two rewards</text>\n");
   std::printf("<text class=\"soft\" x=\"20\" y=\"52\">one prompt</text>\n");
   std::printf("<text class=\"soft\" x=\"150\" y=\"74\" text-anchor=\"middle\">right</text>\n");
   std::printf("<text class=\"soft\" x=\"198\" y=\"74\" text-anchor=\"middle\">short</text>\n");
-  for (int i = 0; i < completions; ++i) {
-    const int y = top + i * row_height;
+  for (std::size_t i = 0; i < completions; ++i) {
+    const int y = height_of(i);
     std::printf("<text x=\"20\" y=\"%d\">%s</text>\n", y + 15, kinds[kind_of(i)]);
-    for (int c = 0; c < 2; ++c) {
+    for (std::size_t c = 0; c < 2; ++c) {
       std::printf("<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"20\" height=\"20\" rx=\"3\"/>\n",
-                  rewards[2 * i + c] == 1 ? "on" : "off", 140 + 48 * c, y);
+                  rewards[2 * i + c] == 1 ? "on" : "off", c == 0 ? 140 : 188, y);
     }
   }
   panel("GRPO", "adds, then normalizes", "sum", 232, of(gdpo::Grpo{}));

@@ -1,6 +1,7 @@
-// Every shipped loss and estimator on a device, through the front doors; all_logits.cu has the
-// calls from logits. Compiled wherever nvcc is found, but never run: the tests with label gpu check
-// the results.
+// Losses and estimators on a device, through the front doors; all_logits.cu has the calls from
+// logits. Compiled wherever nvcc is found, but never run: the tests with label gpu check the
+// results. With GDPO_TEST_ALL defined it has every preset, else those that stand here, among them
+// the loss whose type holds the policies of all names.
 #include <gdpo/cuda.hpp>
 #include <gdpo/runtime.hpp>
 
@@ -55,11 +56,13 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
                                 Kl<kl::ForwardK1, kl::Direct, Factors<factor::TeacherGate>>>>{},
       Ratio<level::Sequence<>, Kl<kl::K3, kl::ClippedImportanceWeighted>>{},
       with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>>{}));
-  presets::for_each_loss([&](const auto& preset) { each(preset.value); });
   each(with_metrics<metrics::Means>(grpo_loss));
-  // The losses that runtime::loss finds by name.
-  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{},
-       runtime::AnyLossAt<level::SequenceToken<>>{});
+  // Of the losses that runtime::loss finds by name, the one that needs the most registers.
+  each(runtime::AnyLossAt<level::SequenceToken<>>{});
+#if defined(GDPO_TEST_ALL)
+  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});
+  presets::for_each_loss([&](const auto& preset) { each(preset.value); });
+#endif
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient,
             const OfLoss& to) {
@@ -90,8 +93,12 @@ void estimators(const Call& call, View<const float, 2> rewards, View<const BFloa
   one_estimator(call, ragged, Gdpo{}, out);
   one_estimator(call, RewardBatch<float, cuda::SortedGroups<std::int32_t>>{rewards, groups.sorted},
                 Gdpo{}, out);
+  one_estimator(call, equal, Gdpo{}, out);
+  one_estimator(call, equal, Grpo{}, out);
+#if defined(GDPO_TEST_ALL)
   presets::for_each_estimator(
       [&](const auto& preset) { one_estimator(call, equal, preset.value, out); });
+#endif
   one_estimator(call, ragged, Rloo{}, out);
   first_stage(call.on, equal, Gdpo{}, moments, call.scratch);
   finish(call.on, equal, Gdpo{}, CombinedMoments{}, out, call.scratch);

@@ -28,8 +28,8 @@ naive_loss::Surrogate surrogate_at(int at);
 /// Number `at` of the factors, as the oracle knows it; 0: none.
 naive_loss::Factor factor_at(int at);
 
-/// Whether a composition is compiled in this build. One build compiles all of them
-/// (GDPO_TEST_FULL_PRODUCT in tests/CMakeLists.txt). The others compile
+/// Whether a composition is compiled in this build. `cmake/dev check-all` compiles all of them
+/// (GDPO_TEST_FULL_PRODUCT in tests/CMakeLists.txt). Every other build compiles
 /// - every level and surrogate without a KL term,
 /// - every option of one axis with the defaults of the other axes (Token, Ratio, K3, Direct),
 /// - a cover in which every two options of different axes meet: an orthogonal array over the field
