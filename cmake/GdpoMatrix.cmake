@@ -7,7 +7,8 @@
 # this compiler is g++ and clang++ links sanitizers:
 #   `cmake/dev test`   everything as C++17, the conformance runner as C++20, by the compiler that
 #                      CXX names
-#   g++ as C++20       every header for AVX-512; with GDPO_TEST_ALL, what depends on instruction sets
+#   g++ as C++20       every header for AVX-512; with GDPO_TEST_ALL, what depends on instruction
+#                      sets
 #   clang++ as C++20   the core tests that are about memory, sanitized; with GDPO_TEST_ALL, every
 #                      test, the examples and the benchmarks
 #   clang++ as C++17   what depends on instruction sets, for AVX2 and for AVX-512: it compiles in a
