@@ -58,7 +58,7 @@ TITLES = {
     "_update": "Around the loss",
     "_ranks": "Ranks", "_entropy": "Adaptive entropy", "_diagnose": "Diagnosis",
     "_mismatch": "Sampler and trainer", "_explain": "One group in detail",
-    "configs": "A trainer's configuration", "_settings": "Settings", "_library": "Names"}
+    "configs": "A trainer's configuration", "_settings": "Settings", "_names": "Names"}
 
 
 def _escaped(text: str) -> str:

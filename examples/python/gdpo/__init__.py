@@ -18,10 +18,9 @@ from ._contrastive import ContrastiveLoss
 from ._diagnose import Finding, diagnose
 from ._entropy import AdaptiveEntropy
 from ._explain import Explanation, explain
-from ._library import VERSION as __version__
-from ._library import (contrastive_losses, estimators, instruction_set, losses,
-                       outcome_estimators, step_estimators, token_baselines, token_estimators,
-                       value_losses, whitenings)
+from ._names import VERSION as __version__
+from ._names import (contrastive_losses, estimators, instruction_set, losses, outcome_estimators,
+                     step_estimators, token_baselines, token_estimators, value_losses, whitenings)
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._mismatch import Mismatch, mismatch
 from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens

@@ -11,7 +11,9 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Literal, NamedTupl
 
 import torch
 
-from ._library import check_tensors, names, ops, our_errors, raise_ours
+from ._library import check_tensors
+from ._load import ops
+from ._names import names, our_errors, raise_ours
 from ._numbers import NumbersByName
 from ._settings import line, takes_settings
 

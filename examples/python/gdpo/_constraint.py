@@ -3,7 +3,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Sequenc
 
 import torch
 
-from ._library import ops, our_errors
+from ._load import ops
+from ._names import our_errors
 from ._numbers import shown
 from ._settings import described, word
 

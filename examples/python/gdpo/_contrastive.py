@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 
 from ._advantages import grouping
-from ._library import ARRAYS, check_tensors, check_type, ops, raise_ours, refuse_hidden_gradient
+from ._library import check_tensors, check_type, refuse_hidden_gradient
+from ._load import ops
+from ._names import ARRAYS, raise_ours
 from ._measured import LossModule
 from ._policy_loss import (LossAndMetrics, Metrics, batch_arrays, check_gradient, in_words_of,
                            on_cpu, with_group_offsets)

@@ -2,7 +2,8 @@
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
 
 from ._advantages import Report
-from ._library import ops, our_errors
+from ._load import ops
+from ._names import our_errors
 from ._mismatch import Mismatch
 from ._policy_loss import Metrics
 from ._settings import word

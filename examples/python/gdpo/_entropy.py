@@ -4,7 +4,8 @@ from typing import Dict, List, Mapping
 
 import torch
 
-from ._library import ops, our_errors
+from ._load import ops
+from ._names import our_errors
 from ._numbers import shown
 from ._settings import word
 

@@ -3,7 +3,8 @@ import operator
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from ._advantages import batch_of, flat, of_rows, weights_of
-from ._library import ops, our_errors
+from ._load import ops
+from ._names import our_errors
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:

@@ -1,100 +1,11 @@
-"""Loads the operators, and tells PyTorch their shapes and derivatives."""
-import contextlib
-import functools
-import pathlib
-import re
+"""Tells PyTorch the shapes and derivatives of the operators."""
 import zlib
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 
-OLDEST = (2, 10)
-
-
-def _check_torch() -> None:
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST:
-        raise ImportError(f"gdpo needs PyTorch {OLDEST[0]}.{OLDEST[1]} or later, and this is "
-                          f"{torch.__version__}: pip install 'torch>={OLDEST[0]}.{OLDEST[1]}'")
-
-
-_check_torch()
-_OPERATORS = pathlib.Path(__file__).parent / "_operators.so"
-if not _OPERATORS.exists():
-    raise ImportError(f"gdpo was imported from {_OPERATORS.parent}, which is its source without "
-                      "the compiled operators; needed: the installed package (pip install "
-                      "./examples/python), and a program in another folder than examples/python")
-torch.ops.load_library(_OPERATORS)
-ops = torch.ops.gdpo
-
-#: The version of the library that the operators were compiled of (core/version.hpp).
-VERSION: str = ops.version()
-
-# The kernels for CUDA are in a library of their own, because it needs libtorch_cuda. It is loaded
-# with any PyTorch for CUDA: whether there is a device is not asked here, because the answer may
-# change (CUDA_VISIBLE_DEVICES), and the question may keep CUDA out of processes that are forked
-# later. Without a device nothing calls it.
-_CUDA = pathlib.Path(__file__).parent / "_cuda.so"
-if torch.version.cuda is None:
-    CUDA_MISSING = "this PyTorch is not for CUDA"
-elif not _CUDA.exists():
-    CUDA_MISSING = "it was built without nvcc"
-else:
-    try:
-        torch.ops.load_library(_CUDA)
-        CUDA_MISSING = ""
-    except OSError as error:  # the CPU still works
-        CUDA_MISSING = f"{_CUDA} does not load: {error.__cause__ or error}"
-
-# The arrays of a batch, in the order of the operators' arguments (tokens/array_list.hpp).
-ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
-
-# Those of a value loss, which has another batch.
-VALUE_ARRAYS = tuple(a.name for a in ops.value_loss.default._schema.arguments[3:])
-
-# Those of ARRAYS that have one number for each token.
-TOKEN_ARRAYS = tuple(a for a in ARRAYS
-                     if a not in ("advantages", "row_weights", "group_tokens", "truncated",
-                                  "offsets"))
-
-
-def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
-    """Raises what the library refuses as ValueError; PyTorch after 2.10 makes a RuntimeError of it.
-
-    translate: changes the message.
-    """
-    words = str(error)
-    if re.match(r"gdpo::\S+: cudaError", words):  # not a mistake in the arguments
-        if "cudaErrorNoKernelImageForDevice" in words:
-            raise RuntimeError(f"{words.splitlines()[0]}: this gdpo has no kernels for this GPU; "
-                               "CUDAARCHS names those to build for, as in CUDAARCHS='80;90;100' "
-                               "pip install ...") from None
-        return
-    kind = re.match(r"(gdpo::\w+)\(\) Expected a value of type '(.*?)' for argument '(\w+)' but "
-                    r"instead found type '(.*?)'", words)
-    if kind:
-        needed = {"int": "an integer", "float": "a number", "bool": "True or False",
-                  "str": "a word"}
-        raise ValueError(translate(f"{kind[1]}: {kind[3]}: given a {kind[4]}; needed: "
-                                   f"{needed.get(kind[2], kind[2])}")) from None
-    if words.startswith("gdpo::"):
-        raise ValueError(translate(words.split("\nException raised from")[0])) from None
-    operator = re.search(r"gdpo::\w+", words)
-    if isinstance(error, NotImplementedError) and operator:
-        cuda = f" (this gdpo has no kernels for CUDA: {CUDA_MISSING})" if CUDA_MISSING else (
-            " or a CUDA device")
-        raise ValueError(f"{operator[0]}: batch: given no tensors that it runs on; needed: dense "
-                         f"tensors on the CPU{cuda}, one at least") from None
-
-
-def number(function: str, name: str, value: object) -> float:
-    """A number that is given as one, of any kind but a word."""
-    try:
-        if not isinstance(value, str):
-            return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        pass
-    raise ValueError(f"{function}: {name}: given {value!r}; needed: a number")
+from ._load import ops
+from ._names import ARRAYS, TOKEN_ARRAYS, names
 
 
 def check_type(function: str, name: str, tensor: object) -> None:
@@ -126,34 +37,6 @@ def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> 
                              f"on {device}, where {first} is")
 
 
-@contextlib.contextmanager
-def our_errors(translate: Callable[[str], str] = str) -> Iterator[None]:
-    """Raises what the library refuses within it as ValueError, see raise_ours."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        raise_ours(error, translate)
-        raise
-
-
-@functools.lru_cache(maxsize=None)
-def names(what: str, rewards: int = 0) -> List[str]:
-    """The names of one kind, see gdpo::torch_stable::names."""
-    return ops.names(what, rewards).split("\n")
-
-
-def near(name: str, known: Iterable[str]) -> List[str]:
-    """The known names, three at most, that an unknown one may have meant."""
-    found = ops.near(name, "\n".join(known))
-    return found.split("\n") if found else []
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message that lists the known names, or nothing."""
-    found = near(name, known)
-    return '; did you mean "' + '" or "'.join(found) + '"?' if found else ""
-
-
 def _tag_compile_cache() -> None:
     """Keeps code that torch.compile has stored for another gdpo from being used with this one.
 
@@ -165,86 +48,6 @@ def _tag_compile_cache() -> None:
 
 
 _tag_compile_cache()
-
-
-def estimators() -> List[str]:
-    """The names that `advantages` takes, such as "gdpo" and "trl::grpo".
-
-        print(gdpo.estimators())
-    """
-    return list(names("estimators"))
-
-
-def losses() -> List[str]:
-    """The names that `PolicyLoss` takes, such as "dapo" and "verl::gspo".
-
-        print([name for name in gdpo.losses() if name.startswith("trl::")])
-    """
-    return list(names("losses"))
-
-
-def contrastive_losses() -> List[str]:
-    """The names that `ContrastiveLoss` takes: "real" and "ms_swift::real".
-
-        print(gdpo.contrastive_losses())
-    """
-    return list(names("contrastive_losses"))
-
-
-def value_losses() -> List[str]:
-    """The names that `ValueLoss` takes, such as "verl::value_loss".
-
-        print(gdpo.value_losses())
-    """
-    return list(names("value_losses"))
-
-
-def whitenings() -> List[str]:
-    """The names that `whiten` takes, such as "verl::masked_whiten".
-
-        print(gdpo.whitenings())
-    """
-    return list(names("whitenings"))
-
-
-def token_estimators() -> List[str]:
-    """The names that `token_advantages` takes, such as "verl::gae".
-
-        print(gdpo.token_estimators())
-    """
-    return list(names("token_advantages"))
-
-
-def outcome_estimators() -> List[str]:
-    """The names that `outcome_advantages` takes, such as "openrlhf::rloo".
-
-        print(gdpo.outcome_estimators())
-    """
-    return list(names("outcome_advantages"))
-
-
-def step_estimators() -> List[str]:
-    """The names that `step_advantages` takes, such as "gigpo".
-
-        print(gdpo.step_estimators())
-    """
-    return list(names("step_advantages"))
-
-
-def token_baselines() -> List[str]:
-    """The names that `optimal_token_baseline` takes, such as "verl::optimal_token_baseline".
-
-        print(gdpo.token_baselines())
-    """
-    return list(names("token_baselines"))
-
-
-def instruction_set() -> str:
-    """The instructions that operators run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline".
-
-        print(gdpo.instruction_set())
-    """
-    return ops.instruction_set()
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:

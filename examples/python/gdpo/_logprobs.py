@@ -3,7 +3,9 @@ from typing import NamedTuple, Optional
 
 import torch
 
-from ._library import check_tensors, ops, our_errors, refuse_transforms
+from ._library import check_tensors, refuse_transforms
+from ._load import ops
+from ._names import our_errors
 
 
 class TokenLogprobs(NamedTuple):

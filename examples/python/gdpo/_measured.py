@@ -3,7 +3,8 @@ from typing import Any, ClassVar, Dict, List, Mapping, TypeVar, Union
 
 import torch
 
-from ._library import names, ops, our_errors
+from ._load import ops
+from ._names import names, our_errors
 from ._numbers import NumbersByName, shown, wrapped
 from ._settings import configured, described, keywords, whole_names
 

@@ -3,7 +3,8 @@ from typing import Dict, List, Optional
 
 import torch
 
-from ._library import CUDA_MISSING, ops, our_errors
+from ._load import CUDA_MISSING, ops
+from ._names import our_errors
 from ._numbers import NumbersByName
 from ._policy_loss import batch_arrays
 from ._settings import word

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Tupl
 
 import torch
 
-from ._library import near
+from ._names import near
 
 
 def shown(title: str, words: Iterable[str], end: str = ")") -> str:

@@ -10,9 +10,10 @@ from typing import (TYPE_CHECKING, Any, Callable, ClassVar, Dict, List, NamedTup
 import torch
 
 from ._advantages import grouping
-from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
-                       did_you_mean, ops, our_errors, raise_ours, refuse_hidden_gradient,
-                       refuse_transforms, unwrapped)
+from ._library import (FromLogitsInPlace, WithGradient, check_tensors, check_type,
+                       refuse_hidden_gradient, refuse_transforms, unwrapped)
+from ._load import ops
+from ._names import ARRAYS, did_you_mean, our_errors, raise_ours
 from ._measured import LossModule, Measured
 from ._settings import line, loss_settings, said, takes_settings, word
 

@@ -5,7 +5,9 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, 
 
 import torch
 
-from ._library import ARRAYS, check_tensors, did_you_mean, names, ops, our_errors
+from ._library import check_tensors
+from ._load import ops
+from ._names import ARRAYS, did_you_mean, names, our_errors
 from ._numbers import shown
 from ._policy_loss import batch_arrays
 from ._settings import settings_of

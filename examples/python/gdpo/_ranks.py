@@ -11,7 +11,9 @@ import torch
 
 from ._advantages import (AdvantagesAndReport, Report, _like, advantages, batch_of,
                           names_rows)
-from ._library import ARRAYS, TOKEN_ARRAYS, check_type, number, ops, raise_ours
+from ._library import check_type
+from ._load import ops
+from ._names import ARRAYS, TOKEN_ARRAYS, number, raise_ours
 from ._measured import Measured
 from ._mismatch import Mismatch
 from ._policy_loss import batch_arrays

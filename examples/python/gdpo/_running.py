@@ -6,7 +6,9 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional,
 import torch
 
 from ._advantages import _like, _tensor, _with_nan, grouping
-from ._library import check_tensors, names, ops, our_errors
+from ._library import check_tensors
+from ._load import ops
+from ._names import names, our_errors
 from ._numbers import shown
 from ._ranks import Ranks, in_call, over
 from ._settings import described, line

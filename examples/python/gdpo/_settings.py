@@ -8,9 +8,10 @@ import textwrap
 from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple,
                     TypeVar)
 
-from ._library import (contrastive_losses, did_you_mean, estimators, losses, ops, our_errors,
-                       outcome_estimators, step_estimators, token_baselines, token_estimators,
-                       value_losses, whitenings)
+from ._load import ops
+from ._names import (contrastive_losses, did_you_mean, estimators, losses, our_errors,
+                     outcome_estimators, step_estimators, token_baselines, token_estimators,
+                     value_losses, whitenings)
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 _NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_losses,

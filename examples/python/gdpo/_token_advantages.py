@@ -7,7 +7,9 @@ import torch
 
 from ._advantages import (Report, _like, _tensor, batch_of, check_keys, flat, grouping, of_rows,
                           weights_of)
-from ._library import check_tensors, ops, our_errors
+from ._library import check_tensors
+from ._load import ops
+from ._names import our_errors
 from ._policy_loss import dense_arrays, in_words_of, on_cpu
 from ._ranks import Ranks, errors_of_ranks, over
 from ._settings import line, takes_settings

@@ -5,7 +5,8 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 import torch
 
 from ._advantages import batch_of, flat, grouping, weights_of
-from ._library import number, ops
+from ._load import ops
+from ._names import number
 from ._ranks import Ranks, errors_of_ranks, over
 from ._settings import word
 

@@ -3,8 +3,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, NamedTuple, Optional
 
 import torch
 
-from ._library import (VALUE_ARRAYS, check_tensors, check_type, ops, our_errors, raise_ours,
-                       refuse_hidden_gradient)
+from ._library import check_tensors, check_type, refuse_hidden_gradient
+from ._load import ops
+from ._names import VALUE_ARRAYS, our_errors, raise_ours
 from ._measured import LossModule, Measured
 from ._policy_loss import check_gradient, dense_arrays, in_words_of
 from ._settings import line, takes_settings

@@ -91,7 +91,7 @@ def test_what_cmake_asks():
 
 def test_the_oldest_release_is_said_alike():
     """In the backend, in the package and in pyproject.toml."""
-    from gdpo._library import OLDEST
+    from gdpo._load import OLDEST
     spec = importlib.util.spec_from_file_location("build_backend_of_test", BACKEND)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gdpo
 from batches import Batch, packed, random_batch
-from gdpo._library import ARRAYS
+from gdpo._names import ARRAYS
 
 ops = torch.ops.gdpo
 LAYOUTS = ("padded", "rank 3", "packed", "nested")

@@ -16,7 +16,8 @@ import torch
 
 import gdpo
 from batches import packed, random_batch
-from gdpo._library import ARRAYS, CUDA_MISSING, VALUE_ARRAYS
+from gdpo._load import CUDA_MISSING
+from gdpo._names import ARRAYS, VALUE_ARRAYS
 from gdpo._policy_loss import values_of
 
 cpu = torch.ops.gdpo

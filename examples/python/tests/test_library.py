@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import gdpo
-from gdpo._library import near
+from gdpo._names import near
 
 FOLDER = pathlib.Path(gdpo.__file__).parent
 #: The operators, and their kernels for CUDA where nvcc built them.
@@ -69,8 +69,8 @@ def test_stored_code_of_another_release(monkeypatch):
 
 def test_kernels_for_cuda_load():
     """Their library loads and registers where PyTorch has libtorch_cuda, without a device too."""
-    if gdpo._library.CUDA_MISSING:
-        pytest.skip(f"no kernels for CUDA: {gdpo._library.CUDA_MISSING}")
+    if gdpo._load.CUDA_MISSING:
+        pytest.skip(f"no kernels for CUDA: {gdpo._load.CUDA_MISSING}")
     for name in ("policy_loss", "policy_loss_forward", "policy_loss_from_logits",
                  "policy_loss_from_logits_", "token_logprobs", "token_logprobs_backward", "count",
                  "advantages", "scaled", "scale_"):
@@ -127,7 +127,7 @@ def test_import_leaves_cuda_alone():
 
 def test_errors_of_the_cuda_runtime():
     """They are no mistakes in the arguments: RuntimeError, with what to do where it is known."""
-    raise_ours = gdpo._library.raise_ours
+    raise_ours = gdpo._names.raise_ours
     raise_ours(RuntimeError("gdpo::cuda: cudaErrorIllegalAddress: an illegal memory access"))
     with pytest.raises(RuntimeError, match="CUDAARCHS names those to build for"):
         raise_ours(RuntimeError("gdpo::cuda: cudaErrorNoKernelImageForDevice: no kernel image"))

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import gdpo
 from batches import packed, random_batch
-from gdpo._library import ARRAYS
+from gdpo._names import ARRAYS
 
 ops = torch.ops.gdpo
 #: What opcheck can test of operators that return text, which it cannot compare.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gdpo
-from gdpo._library import our_errors
+from gdpo._names import our_errors
 
 TABLES = pathlib.Path(__file__).resolve().parents[3] / "tests/refusals"
 ABOUT = ("base", "not", "written", "function", "argument", "given", "needed", "cases")

@@ -17,7 +17,7 @@ import torch
 
 import gdpo
 import reference
-from gdpo._library import VALUE_ARRAYS
+from gdpo._names import VALUE_ARRAYS
 
 ops = torch.ops.gdpo
 INF = math.inf

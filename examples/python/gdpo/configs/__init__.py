@@ -4,7 +4,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from .._library import did_you_mean
+from .._names import did_you_mean
 from ._configured import Configured, Draft, Entropy, Kl
 from ._options import Options, flat
 

@@ -6,7 +6,7 @@ import types
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from .._contrastive import ContrastiveLoss
-from .._library import near
+from .._names import near
 from .._policy_loss import PolicyLoss, value_of
 from .._settings import line, word
 from ._options import Options

@@ -6,7 +6,7 @@ import re
 import types
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional
 
-from .._library import near
+from .._names import near
 
 _REFERENCE = re.compile(r"^\$\{(?:oc\.select:)?\s*([\w.]+)\s*(?:,\s*(.*?)\s*)?\}$")
 _NAMES = re.compile(r"[\w-]+(\.[\w-]+)*")

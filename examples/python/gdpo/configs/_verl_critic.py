@@ -1,7 +1,7 @@
 """verl's options of the critic's side as lines of this library."""
 from typing import Any, Dict, NamedTuple, Optional
 
-from .._library import token_estimators
+from .._names import token_estimators
 from .._settings import said, settings_of, word
 
 #: What stands before what is computed here.

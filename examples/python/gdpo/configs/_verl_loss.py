@@ -1,7 +1,7 @@
 """verl's options of the actor as a loss of this library with its settings."""
 from typing import Any, Dict, NamedTuple, Optional
 
-from .._library import losses
+from .._names import losses
 from .._policy_loss import is_cispo, ratio_bounds, refuse_teacher, values_of
 from .._settings import said
 

@@ -2,7 +2,7 @@
 from typing import Any, Dict, Optional
 
 from .. import PolicyLoss, losses
-from .._library import did_you_mean
+from .._names import did_you_mean
 from .._policy_loss import refuse_teacher, values_of
 from .._settings import line, said
 

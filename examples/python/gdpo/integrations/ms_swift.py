@@ -18,7 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
-from .._library import did_you_mean
+from .._names import did_you_mean
 from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo, value_of
 from .._prepare import made
 from .._settings import all_words, keywords, line, said

@@ -19,7 +19,7 @@ import torch
 
 import gdpo
 
-from .._library import did_you_mean
+from .._names import did_you_mean
 from .._policy_loss import clamped_ratio, outside, ratio_bounds, values_of
 from .._prepare import made
 from .._settings import said

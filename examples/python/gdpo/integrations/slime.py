@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 
 from .. import PolicyLoss, losses, prepare
-from .._library import did_you_mean
+from .._names import did_you_mean
 from .._policy_loss import outside, ratio_bounds
 from .._prepare import made
 from .._settings import line, said

@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import (AdaptiveEntropy, PolicyLoss, advantages as group_advantages, count, diagnose,
                 prepare)
-from .._library import ops
+from .._load import ops
 from .._policy_loss import (dividing_by_given, has_clip, has_entropy, is_cispo, refuse_teacher,
                             value_of, with_settings)
 from .._prepare import made

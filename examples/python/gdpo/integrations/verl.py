@@ -26,7 +26,7 @@ import torch
 
 import gdpo
 
-from .._library import did_you_mean, near
+from .._names import did_you_mean, near
 from .._policy_loss import clamped_ratio, outside, values_of
 from .._prepare import check_lines
 from .._settings import configured, settings_of

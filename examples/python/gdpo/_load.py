@@ -1,0 +1,60 @@
+"""Finds PyTorch, where it is installed, and loads the operators: those for it, or those for NumPy."""
+import pathlib
+from typing import Any, List
+
+torch: Any = None
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+
+OLDEST = (2, 10)
+_FOLDER = pathlib.Path(__file__).parent
+
+
+def _check_torch() -> None:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
+        raise ImportError(f"gdpo needs PyTorch {OLDEST[0]}.{OLDEST[1]} or later, and this is "
+                          f"{torch.__version__}: pip install 'torch>={OLDEST[0]}.{OLDEST[1]}'")
+    if not (_FOLDER / "_operators.so").exists():
+        raise ImportError(f"gdpo was imported from {_FOLDER}, which is its source without the "
+                          "compiled operators; needed: the installed package (pip install "
+                          "./examples/python), and a program in another folder than "
+                          "examples/python")
+
+
+def _cuda_missing() -> str:
+    """Loads the kernels for CUDA; why there are none, or nothing.
+
+    They are in a library of their own, because it needs libtorch_cuda. It is loaded with any
+    PyTorch for CUDA: whether there is a device is not asked here, because the answer may change
+    (CUDA_VISIBLE_DEVICES), and the question may keep CUDA out of processes that are forked later.
+    Without a device nothing calls it.
+    """
+    if torch.version.cuda is None:
+        return "this PyTorch is not for CUDA"
+    library = _FOLDER / "_cuda.so"
+    if not library.exists():
+        return "it was built without nvcc"
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:  # the CPU still works
+        return f"{library} does not load: {error.__cause__ or error}"
+    return ""
+
+
+ops: Any
+if torch is None:
+    from ._ndarrays import argument_names, ops
+    CUDA_MISSING = "there is no PyTorch"
+else:
+    _check_torch()
+    torch.ops.load_library(_FOLDER / "_operators.so")
+    ops = torch.ops.gdpo
+    CUDA_MISSING = _cuda_missing()
+
+    def argument_names(name: str) -> List[str]:
+        """The names of the arguments of an operator."""
+        return [a.name for a in getattr(ops, name).default._schema.arguments]
