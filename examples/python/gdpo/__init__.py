@@ -12,18 +12,19 @@
 The operators themselves are torch.ops.gdpo. Every loss and estimator is one of the C++ library
 gdpo, by the name that it has there: `gdpo.losses()` and `gdpo.estimators()` list them.
 """
-from ._advantages import Report, advantages
+from ._advantages import advantages
 from ._constraint import PidLagrangian, PidStep
 from ._contrastive import ContrastiveLoss
 from ._diagnose import Finding, diagnose
 from ._entropy import AdaptiveEntropy
 from ._explain import Explanation, explain
-from ._names import VERSION as __version__
-from ._names import (contrastive_losses, estimators, instruction_set, losses, outcome_estimators,
-                     step_estimators, token_baselines, token_estimators, value_losses, whitenings)
 from ._logprobs import TokenLogprobs, token_logprobs
+from ._measured import Metrics, Report, ValueMetrics
 from ._mismatch import Mismatch, mismatch
-from ._policy_loss import Metrics, PolicyLoss, count, count_group_tokens
+from ._names import (VERSION as __version__, contrastive_losses, estimators, instruction_set,
+                     losses, outcome_estimators, step_estimators, token_baselines, token_estimators,
+                     value_losses, whitenings)
+from ._policy_loss import PolicyLoss, count, count_group_tokens
 from ._prepare import Prepared, prepare, prepasses
 from ._ranks import CommunicationError, GatheredRows, Ranks, WholeTokens, grad_scale
 from ._running import EmaBaseline, ReturnScale, RunningMoments, shape_rewards, shapings
@@ -34,7 +35,7 @@ from ._token_advantages import (AdvantagesAndReturns, AdvantagesReturnsAndReport
                                 token_advantages)
 from ._update import (ClippedGradient, Packing, Plan, SelectedGroups, clip_grad_norm, pack, plan,
                       polyak, select_groups)
-from ._value_loss import ValueLoss, ValueMetrics
+from ._value_loss import ValueLoss
 from ._whiten import whiten
 from .configs import Configured, from_config
 

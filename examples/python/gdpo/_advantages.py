@@ -1,20 +1,17 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
 import functools
-import hashlib
-import math
-import operator
 import sys
-import uuid
-import warnings
-from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Literal, NamedTuple, Optional,
+from typing import (TYPE_CHECKING, Any, Callable, List, Literal, Optional,
                     Protocol, Sequence, Tuple, TypeVar, Union, overload)
 
 import torch
 
 from ._library import check_tensors
 from ._load import ops
-from ._names import names, our_errors, raise_ours
-from ._numbers import NumbersByName
+from ._measured import AdvantagesAndReport, Report
+from ._names import raise_ours
+from ._rows import (flat, limits_of, numbered, of_rows, plain, size_of_groups, warn_of_completions,
+                    weights_of, with_nan)
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -25,135 +22,13 @@ if TYPE_CHECKING:
     from ._ranks import Ranks
 
 
-class Report(NumbersByName):
-    """What a call of `advantages` saw of the whole batch, a mapping.
-
-    `report["rows"]` is one number, `dict(report)` has all, and `names()` lists them; they are
-    members of the library's GroupReport: counts of rows, groups and missing rewards, and the
-    moments of the reward sums, of the groups' standard deviations and of each reward.
-
-        advantages, report = gdpo.advantages(rewards, group_size=8, report=True)
-        print(report["groups"], report["rewards.0.values.mean"])
-        logged = report.to_dict("train/", ["right", "short"])
-    """
-
-    _such_as = "rows"
-
-    def __init__(self, numbers: Union[torch.Tensor, Callable[[], torch.Tensor]],
-                 rewards: int) -> None:
-        self._numbers = numbers
-        #: How many rewards a row has.
-        self.rewards = rewards
-
-    @classmethod
-    def of_numbers(cls, numbers: torch.Tensor) -> "Report":
-        """The report whose numbers these are."""
-        rewards = 0
-        while len(names("report", rewards)) < len(numbers):
-            rewards += 1
-        return cls(numbers, rewards)
-
-    @property
-    def numbers(self) -> torch.Tensor:
-        """The numbers, float64 on the CPU, in the order of names().
-
-        For rewards on a device they are computed when they are first asked for, which waits for it.
-        """
-        if callable(self._numbers):
-            self._numbers = self._numbers()
-        return self._numbers
-
-    def names(self) -> List[str]:
-        """The names of the numbers, in their order."""
-        return list(names("report", self.rewards))
-
-    def _tensor(self) -> torch.Tensor:
-        return self.numbers
-
-    def __repr__(self) -> str:
-        first = self.names().index("reward_sums.n")
-        means = [f"rewards.{k}.values.mean" for k in range(self.rewards)]
-        return self._shown([*self.names()[:first], "reward_sums.mean", "group_stds.mean", *means])
-
-    def to_dict(self, prefix: str = "", reward_names: Sequence[str] = (), *,
-                zero_std: str = "groups", std: str = "batch") -> Dict[str, float]:
-        """The rewards under the keys that TRL and ms-swift log, each after `prefix`.
-
-        reward_names: one for each reward; without them they are numbered. zero_std: what has no
-        spread counts by "groups", "batch" or "sum". std: "batch" or "mean_of_groups". Which trainer
-        logs what: GroupReport::to_map in include/gdpo/advantage/report.hpp.
-        """
-        with our_errors():
-            keys, values = ops.report_map(self.numbers, prefix, list(reward_names), zero_std, std)
-        return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
-
-    def merge(self, other: "Report") -> "Report":
-        """The report of this micro-batch or rank and of the other's."""
-        if not isinstance(other, Report):
-            raise ValueError(f"gdpo.Report.merge: other: given a {type(other).__name__}; needed: a "
-                             "gdpo.Report")
-        with our_errors():
-            return Report(ops.merge_reports(self.numbers, other.numbers), self.rewards)
-
-
-class AdvantagesAndReport(NamedTuple):
-    """What `advantages` returns with report=True."""
-
-    advantages: Any  #: (rows)
-    report: Report
-
-
-def _plain(array: Any) -> Any:
-    """The array of what wraps one, such as a pandas.Series; one of Python's objects as a list."""
-    if not isinstance(array, torch.Tensor) and hasattr(array, "to_numpy"):
-        array = array.to_numpy()
-    if getattr(getattr(array, "dtype", None), "kind", "") in ("O", "U", "S"):
-        return array.tolist()
-    return array
-
-
-def _with_nan(rewards: Any) -> Any:
-    """The rewards with NaN for None in lists: a reward function has not scored the completion."""
-    rewards = _plain(rewards)
-    if not isinstance(rewards, (list, tuple)):
-        return rewards
-    return [math.nan if entry is None else _with_nan(entry) for entry in rewards]
-
-
-_NAMES_OF_ROWS = (str, bytes, uuid.UUID)
-
-
-def names_rows(array: Any) -> bool:
-    """Whether ids are strings, bytes or UUIDs."""
-    array = _plain(array)
-    return isinstance(array, (list, tuple)) and any(isinstance(i, _NAMES_OF_ROWS) for i in array)
-
-
-def _hashed(entry: Any) -> int:
-    """63 bits that are the same in every process."""
-    word = entry if isinstance(entry, bytes) else str(entry).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(word, digest_size=8, person=type(entry).__name__.encode()[:16])
-    return int.from_bytes(digest.digest(), "big") >> 1
-
-
 def _ids(function: str, name: str, array: Any, device: torch.device,
          everywhere: bool = False) -> Optional[torch.Tensor]:
-    """Integers that say which rows belong together.
-
-    Strings, bytes and UUIDs are numbered by their first appearance: equal ones have equal numbers.
-    everywhere: by hashes instead, because other processes have some of the rows.
-    """
-    array = _plain(array)
+    """Integers that say which rows belong together, see `numbered`."""
+    array = plain(array)
     if everywhere and isinstance(array, (list, tuple)) and not array:
         return torch.empty(0, dtype=torch.int64, device=device)  # of a rank without rows
-    if isinstance(array, (list, tuple)) and any(isinstance(i, _NAMES_OF_ROWS) for i in array):
-        for row, entry in enumerate(array):
-            if not isinstance(entry, _NAMES_OF_ROWS):
-                raise ValueError(f"{function}: {name}: given {entry!r} in row {row}, among "
-                                 "strings; needed: integers or strings, one for each row")
-        numbers: Dict[Any, int] = {}
-        array = [_hashed(entry) if everywhere else numbers.setdefault(entry, len(numbers))
-                 for entry in array]
+    array = numbered(function, name, array, everywhere)
     return _tensor(name, array, device, function)
 
 
@@ -165,7 +40,7 @@ def _tensor(name: str, array: Any, device: Optional[torch.device] = None,
     """
     if array is None or isinstance(array, torch.Tensor):
         return array.detach() if array is not None else None
-    array = _plain(array)
+    array = plain(array)
     try:
         if hasattr(array, "__dlpack__"):
             # PyTorch has no tensors with negative strides.
@@ -186,14 +61,8 @@ def grouping(function: str, device: torch.device, group_size: Any, group_ids: An
 
     everywhere: other processes have some of the rows.
     """
-    try:
-        group_size = operator.index(group_size)
-        if not -2**63 <= group_size < 2**63:
-            raise TypeError
-    except TypeError:
-        raise ValueError(f"{function}: group_size: given {group_size!r}; needed: an integer"
-                         ) from None
-    return (group_size, _ids(function, "group_ids", group_ids, device, everywhere),
+    return (size_of_groups(function, group_size),
+            _ids(function, "group_ids", group_ids, device, everywhere),
             _tensor("group_offsets", group_offsets, device, function))
 
 
@@ -206,17 +75,13 @@ def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *,
     by_reward: the call has something for each reward, such as weights, so that a second axis of the
       rewards cannot be meant as completions. everywhere: other processes have some of the rows.
     """
-    values = _tensor("rewards", _with_nan(rewards), None, function)
+    values = _tensor("rewards", with_nan(rewards), None, function)
     if values is None:
         raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
     device = values.device
     group_size, ids, offsets = grouping(function, device, *groups, everywhere)
-    if (not by_reward and values.dim() == 2 and values.shape[1] == group_size > 1
-            and len(values) % group_size == 0 and not torch.compiler.is_compiling()):
-        warnings.warn(f"{function}: rewards: shape {tuple(values.shape)} is read as {len(values)} "
-                      f"rows with {group_size} rewards each; if it is {len(values)} prompts with "
-                      f"{group_size} completions each, give rewards.reshape(-1), else "
-                      f"weights=[1] * {group_size}, which says so", stacklevel=3)
+    if not by_reward and not torch.compiler.is_compiling():
+        warn_of_completions(function, tuple(values.shape), group_size)
     tensors = {name: _ids(function, name, array, device) if name.endswith("_ids") else
                _tensor(name, array, device, function) for name, array in columns.items()}
     check_tensors(function, {"rewards": values, "group_ids": ids, "group_offsets": offsets,
@@ -224,34 +89,11 @@ def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *,
     return values, (group_size, ids, offsets), list(tensors.values())
 
 
-def of_rows(rewards: torch.Tensor) -> Callable[[str], str]:
-    """Puts behind a message about rows what the rows of these rewards are, where there may be
-    doubt: a second axis is that of rewards, not of completions."""
-    def translate(message: str) -> str:
-        shape = tuple(rewards.shape)
-        if len(shape) < 2 or shape[-1] < 2 or not (" rows" in message or "(rows)" in message):
-            return message
-        if len(shape) == 2:
-            return (f"{message}; rewards of shape {shape} are {shape[0]} rows with {shape[1]} "
-                    f"rewards each, and rewards.reshape(-1) are {rewards.numel()} rows with one")
-        return f"{message}; rewards.flatten(0, {len(shape) - 2}) makes rows of completions"
-    return translate
-
-
 def check_keys(function: str, keys: Any, ranks: Optional["Ranks"]) -> None:
     """Raises ValueError for keys without ranks."""
     if keys is not None and ranks is None:
         raise ValueError(f"{function}: keys: given, without ranks; needed: keys beside ranks only, "
                          "over which they order the rows")
-
-
-def weights_of(function: str, weights: Optional[Sequence[float]]) -> Optional[List[float]]:
-    """The weights of the rewards as numbers."""
-    try:
-        return None if weights is None else [float(weight) for weight in weights]
-    except (TypeError, ValueError):
-        raise ValueError(f"{function}: weights: given {weights!r}; needed: a number for each "
-                         "reward") from None
 
 
 def _like(array: Any, result: torch.Tensor) -> Any:
@@ -263,33 +105,6 @@ def _like(array: Any, result: torch.Tensor) -> Any:
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__().from_dlpack(result)
     return sys.modules[type(array).__module__.split(".")[0]].from_dlpack(result)
-
-
-def flat(function: str, gates: Sequence[Tuple[int, int, float]]) -> Optional[List[float]]:
-    """The numbers of all gates in one list; None where there are none."""
-    try:
-        return [float(number) for reward, condition, threshold in gates
-                for number in (reward, condition, threshold)] if gates else None
-    except (TypeError, ValueError):
-        raise ValueError(f"{function}: gates: given {gates!r}; needed: for each gate (reward, "
-                         "condition, threshold), the first two by their numbers") from None
-
-
-def _limits_of(constraints: Sequence[Tuple[int, float, float, float, str]]
-               ) -> Optional[List[float]]:
-    """The numbers of all constraints in one list; None where there are none."""
-    numbers: List[float] = []
-    try:
-        for reward, multiplier, limit, scale, bound in constraints:
-            if bound not in ("at_least", "at_most"):
-                raise ValueError
-            numbers += [float(reward), float(multiplier), float(limit), float(scale),
-                        float(bound == "at_least")]
-    except (TypeError, ValueError):
-        raise ValueError(f"gdpo::advantages: constraints: given {constraints!r}; needed: for each "
-                         "constraint (reward, multiplier, limit, scale, bound), the reward by its "
-                         "number and the bound at_least or at_most") from None
-    return numbers or None
 
 
 def _call(values: torch.Tensor, estimator: str, arguments: tuple
@@ -443,7 +258,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
         rollout_ids=rollout_ids,
         by_reward=bool(weights is not None or gates or constraints))
     of_rollouts = rollout_ids is not None
-    limits = _limits_of(constraints)
+    limits = limits_of(constraints)
     arguments = (*groups, weights_of("gdpo::advantages", weights),
                  flat("gdpo::advantages", gates), limits, *columns, take, report)
 

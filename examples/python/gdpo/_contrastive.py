@@ -6,10 +6,11 @@ import torch
 from ._advantages import grouping
 from ._library import check_tensors, check_type, refuse_hidden_gradient
 from ._load import ops
-from ._names import ARRAYS, raise_ours
-from ._measured import LossModule
-from ._policy_loss import (LossAndMetrics, Metrics, batch_arrays, check_gradient, in_words_of,
-                           on_cpu, with_group_offsets)
+from ._loss_module import LossModule
+from ._measured import Metrics
+from ._names import ARRAYS, in_words_of, raise_ours, with_group_offsets
+from ._policy_loss import LossAndMetrics, batch_arrays, check_gradient, on_cpu
+from ._rows import check_floating
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -92,9 +93,7 @@ class ContrastiveLoss(LossModule):
         """
         function = "gdpo::ContrastiveLoss"
         check_type(function, "logp", logp)
-        if not logp.is_floating_point():
-            raise ValueError(f"{function}: batch.logp: given {logp.dtype}; needed: log-probs of a "
-                             "floating-point type")
+        check_floating(function, "logp", logp.dtype, logp.is_floating_point())
         refuse_hidden_gradient(logp, "gdpo.ContrastiveLoss")
         check_type(function, "counts", counts)
         arrays = batch_arrays(function, {

@@ -1,11 +1,10 @@
 """What the numbers of a step say about the mistakes that runs usually fail by."""
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
 
-from ._advantages import Report
 from ._load import ops
-from ._names import our_errors
+from ._measured import Metrics, Report
 from ._mismatch import Mismatch
-from ._policy_loss import Metrics
+from ._names import our_errors
 from ._settings import word
 
 if TYPE_CHECKING:

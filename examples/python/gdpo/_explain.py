@@ -2,9 +2,10 @@
 import operator
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
-from ._advantages import batch_of, flat, of_rows, weights_of
+from ._advantages import batch_of
 from ._load import ops
 from ._names import our_errors
+from ._rows import flat, of_rows, weights_of
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Finds PyTorch, where it is installed, and loads the operators: those for it, or those for NumPy."""
+"""Finds PyTorch, where it is installed, and loads the operators for it, or else those for NumPy."""
 import pathlib
 from typing import Any, List
 
@@ -58,3 +58,32 @@ else:
     def argument_names(name: str) -> List[str]:
         """The names of the arguments of an operator."""
         return [a.name for a in getattr(ops, name).default._schema.arguments]
+
+
+def is_tensor(array: object) -> bool:
+    """Whether it is one of PyTorch's."""
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def ops_for(array: object) -> Any:
+    """The operators for a tensor, or for an array of NumPy."""
+    if is_tensor(array):
+        return ops
+    from ._ndarrays import ops as of_arrays  # loaded when it is first needed
+    return of_arrays
+
+
+def on_cpu(numbers: Any) -> Any:
+    """The same numbers on the CPU, as `ops_for` them reads them; float64 of an array."""
+    if is_tensor(numbers):
+        return numbers.detach().cpu()
+    import numpy
+    return numpy.asarray(numbers, dtype=numpy.float64)
+
+
+def doubles(numbers: List[float]) -> Any:
+    """Numbers as a tensor, or without PyTorch as an array."""
+    if torch is not None:
+        return torch.tensor(numbers, dtype=torch.float64)
+    import numpy
+    return numpy.array(numbers, dtype=numpy.float64)

@@ -166,3 +166,28 @@ def instruction_set() -> str:
         print(gdpo.instruction_set())
     """
     return ops.instruction_set()
+
+
+def in_words_of(function: str) -> Callable[[str], str]:
+    """Puts the name of a call in place of that of its operator, with which a message begins."""
+    return lambda message: re.sub(r"^gdpo::(runtime::)?\w+", function, message)
+
+
+def with_group_offsets(message: str) -> str:
+    """A message whose `offsets` are those of groups, for a call that has those of tokens too."""
+    return re.sub(r"^(gdpo::\w+): offsets:", r"\1: group_offsets:", message)
+
+
+def in_python(function: str, **names: str) -> Callable[[str], str]:
+    """Messages of the library in the words of a call in Python.
+
+    names: what the call calls arguments that have other names there, with "_" for the dot.
+    """
+    of_call = in_words_of(function)
+
+    def argument(found: "re.Match[str]") -> str:
+        known = names.get(found[2].replace(".", "_"))
+        return found[1] + (known or found[2].replace("batch.", ""))
+    inner, of_rank = ": gdpo::advantages_and_returns_into:", r"(?:rank \d+ of \d+: )?"
+    return lambda message: re.sub(rf"^(gdpo::\w+: {of_rank})([\w.]+)(?=:)", argument,
+                                  of_call(message).replace(inner, ":"))

@@ -117,7 +117,7 @@ def _from_handle(handle: int) -> np.ndarray:
     dtype = _dtype_of(code.value)
 
     def integers(at: ctypes.c_void_p) -> Tuple[int, ...]:
-        return tuple((ctypes.c_int64 * rank.value).from_address(at.value or 0)) if rank.value else ()
+        return tuple((ctypes.c_int64 * rank.value).from_address(at.value)) if at.value else ()
     shape = integers(sizes)
     if math.prod(shape) == 0:
         _free(handle)

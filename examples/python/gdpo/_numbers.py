@@ -1,11 +1,13 @@
-"""Numbers under their names, as a mapping that is read from its tensor once."""
+"""Numbers under their names, as a mapping that is read from its tensor, or array, once."""
 import collections.abc
 import textwrap
-from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Tuple
-
-import torch
+from typing import (TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Optional,
+                    Tuple)
 
 from ._names import near
+
+if TYPE_CHECKING:
+    import torch
 
 
 def shown(title: str, words: Iterable[str], end: str = ")") -> str:
@@ -48,11 +50,11 @@ class NumbersByName(collections.abc.Mapping[str, float]):
         """The names of the numbers, in their order."""
         raise NotImplementedError
 
-    def _tensor(self) -> torch.Tensor:
+    def _tensor(self) -> "torch.Tensor":
         """What holds the numbers."""
         raise NotImplementedError
 
-    def _values_of(self, tensor: torch.Tensor) -> Dict[str, float]:
+    def _values_of(self, tensor: "torch.Tensor") -> Dict[str, float]:
         return dict(zip(self.names(), tensor.tolist()))
 
     def _all(self) -> Dict[str, float]:

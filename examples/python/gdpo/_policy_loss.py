@@ -1,11 +1,8 @@
-"""The policy loss as a module, the counts that it divides by, and what it measures."""
+"""The policy loss as a module, and the counts that it divides by."""
 import copy
-import functools
 import inspect
-import math
-import re
-from typing import (TYPE_CHECKING, Any, Callable, ClassVar, Dict, List, NamedTuple, Optional,
-                    Sequence, Tuple, TypeVar)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple,
+                    TypeVar)
 
 import torch
 
@@ -13,9 +10,13 @@ from ._advantages import grouping
 from ._library import (FromLogitsInPlace, WithGradient, check_tensors, check_type,
                        refuse_hidden_gradient, refuse_transforms, unwrapped)
 from ._load import ops
-from ._names import ARRAYS, did_you_mean, our_errors, raise_ours
-from ._measured import LossModule, Measured
-from ._settings import line, loss_settings, said, takes_settings, word
+from ._loss_module import LossModule
+from ._measured import Metrics
+from ._names import (ARRAYS, did_you_mean, in_words_of, our_errors, raise_ours,
+                     with_group_offsets)
+from ._rows import check_counted, check_floating, check_given, check_mask
+from ._settings import has_entropy as _has_entropy
+from ._settings import check_kl, line, takes_settings, word
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,32 +29,7 @@ if TYPE_CHECKING:
         """A decorator that gives a method the parameters and the result of another one."""
 
 
-class Metrics(Measured):
-    """What a loss call measured, a mapping; the numbers are read when the first is asked for.
-
-    `metrics["clip_fraction.sum"]` is one number, `dict(metrics)` has all, and `names()` lists them:
-    loss, policy_loss, kl_loss, entropy_loss, the counts (normalizer.tokens, ...), and for each
-    metric of the library's LossMetrics its sum, count, min, max, row_sum, rows, row_min and
-    row_max. `mean(name)` is sum / count. What only the library's metrics::All keeps, such as ranges
-    over tokens, is not measured: its count is 0.
-
-        loss, metrics = gdpo.PolicyLoss("dapo")(
-            logp, old_logp=old_logp, mask=mask, advantages=advantages, counts=counts)
-        print(metrics["loss"], metrics.mean("ratio"), metrics.to_dict("train/"))
-
-    result: the numbers as a tensor, or a mapping that has all of them.
-    """
-
-    kind: ClassVar[str] = "result"
-    _map, _merge = "metrics_map", "merge_results"
-
-    def to_dict(self, prefix: str = "") -> Dict[str, float]:
-        """The metrics under the keys that TRL and ms-swift log, each after `prefix`.
-
-        Such as kl, entropy, clip_ratio/region_mean, completions/mean_length; the loss is not among
-        them. Not inside of a function that torch.compile traces whole.
-        """
-        return self._keys(prefix)
+has_entropy = torch.compiler.assume_constant_result(_has_entropy)
 
 
 class LossAndMetrics(NamedTuple):
@@ -86,16 +62,6 @@ def check_gradient(function: str, wanted: torch.Tensor, name: str,
                              f"is differentiated by {name} alone (are the two swapped?)")
 
 
-def in_words_of(function: str) -> Callable[[str], str]:
-    """Puts the name of a call in place of that of its operator, with which a message begins."""
-    return lambda message: re.sub(r"^gdpo::(runtime::)?\w+", function, message)
-
-
-def with_group_offsets(message: str) -> str:
-    """A message whose `offsets` are those of groups, for a call that has those of tokens too."""
-    return re.sub(r"^(gdpo::\w+): offsets:", r"\1: group_offsets:", message)
-
-
 def dense_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]
                  ) -> Dict[str, Optional[torch.Tensor]]:
     """The same dict, checked; nested tensors in it become packed ones with offsets."""
@@ -123,9 +89,8 @@ def dense_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]
     check_tensors(function, arrays)
     mask = arrays.get("mask")
     if (mask is not None and mask.is_floating_point() and not torch.compiler.is_compiling()
-            and mask.device.type == "cpu" and not unwrapped(mask).isfinite().all()):
-        raise ValueError(f"{function}: mask: given infinities or NaN; needed: not 0 at the tokens "
-                         "of the loss, and 0 elsewhere (a mask that is added to scores is none)")
+            and mask.device.type == "cpu"):
+        check_mask(function, bool(unwrapped(mask).isfinite().all()))
     return arrays
 
 
@@ -165,9 +130,7 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
     """
     arrays = _counted_arrays("gdpo::count", mask, logp, offsets)
     if group_size or group_ids is not None or group_offsets is not None:
-        if given:
-            raise ValueError("gdpo::count: given: given a number beside groups; needed: one of the "
-                             "two, because the number of groups stands there")
+        check_given(given)
         return _of_groups("gdpo::count", ops.count_groups, arrays, group_size, group_ids,
                           group_offsets)
     with torch.no_grad(), our_errors():
@@ -208,9 +171,7 @@ def count_group_tokens(*, mask: Optional[torch.Tensor] = None, logp: Optional[to
 def _counted_arrays(function: str, mask: Optional[torch.Tensor], logp: Optional[torch.Tensor],
                     offsets: Optional[torch.Tensor]) -> List[Any]:
     """The arrays of a batch whose tokens are counted."""
-    if mask is None and logp is None and offsets is None:
-        raise ValueError(f"{function}: batch: given no array of tokens and no offsets; needed: a "
-                         "mask, offsets or log-probs, which say how many tokens the rows have")
+    check_counted(function, mask, logp, offsets)
     return batch_arrays(function, {"mask": mask, "logp": logp, "offsets": offsets})
 
 
@@ -260,12 +221,7 @@ class PolicyLoss(LossModule):
                  **settings: "Unpack[LossSettings]") -> None:
         super().__init__(line("gdpo.PolicyLoss", (name,) if level is None else (name, level),
                               settings))
-        given = said("loss", self.line)
-        if "kl.beta" not in given and given.keys() & {"kl", "kl.estimator", "kl.against"} and (
-                not has_kl(self)):
-            raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "
-                             f"coefficient of the KL term, which \"{self.line.split()[0]}\" does "
-                             "not have (0: off)")
+        check_kl(self.line)
 
     def forward(self, logp: torch.Tensor, *, counts: torch.Tensor,
                 advantages: Optional[torch.Tensor] = None,
@@ -310,9 +266,7 @@ class PolicyLoss(LossModule):
         other log-probs that require a gradient where logp does not.
         """
         check_type("gdpo::PolicyLoss", "logp", logp)
-        if not logp.is_floating_point():
-            raise ValueError(f"gdpo::PolicyLoss: batch.logp: given {logp.dtype}; needed: log-probs "
-                             "of a floating-point type")
+        check_floating("gdpo::PolicyLoss", "logp", logp.dtype, logp.is_floating_point())
         refuse_hidden_gradient(logp, "gdpo.PolicyLoss")
         check_type("gdpo::PolicyLoss", "counts", counts)
         arrays = batch_arrays("gdpo::PolicyLoss", {
@@ -430,67 +384,6 @@ def loss_of_arrays(loss: PolicyLoss, counts: torch.Tensor, arrays: List[Any]
     with torch.no_grad():
         value, _, _, result = ops.policy_loss_forward(loss.line, counts, False, False, *arrays)
     return value, result
-
-
-@torch.compiler.assume_constant_result
-def has_entropy(line: str) -> bool:
-    """Whether a loss, by its line, has an entropy bonus."""
-    return float(values_of(line)["entropy.coef"]) != 0
-
-
-def value_of(loss: PolicyLoss, setting: str) -> str:
-    """The value that a setting has in a loss, by its name in the library."""
-    return values_of(loss.line)[setting]
-
-
-def has_kl(loss: PolicyLoss) -> bool:
-    """Whether the loss has a KL term."""
-    return float(value_of(loss, "kl.beta")) != 0
-
-
-@functools.lru_cache(maxsize=256)
-def values_of(line: str) -> Dict[str, str]:
-    """The settings of a loss, by its name or its line, with their values."""
-    return {s.name: s.value for s in loss_settings(line) if s.value}
-
-
-def refuse_teacher(door: str, argument: str, line: str) -> None:
-    """Raises ValueError for a loss whose KL term reads a teacher, where there is none.
-
-    Those that do by their name, distillation and SDAR, are that term alone, and 0 everywhere once a
-    plug-in has set its beta to 0.
-    """
-    if values_of(line)["kl.against"] == "teacher":
-        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, whose KL term "
-                         "reads a teacher's log-probs; needed: another loss, because a loss gets "
-                         "none of them here")
-
-
-def is_cispo(name: str) -> bool:
-    """Whether a loss, by its name or its line, is one of those called cispo.
-
-    Their clip is that of a factor, min_ratio and max_ratio, in place of low, high, delta and dual.
-    torchrl's loss of that name is none of them.
-    """
-    return (name.split(" ")[0].split("::")[-1] == "cispo"
-            and "factor.max_ratio" in values_of(name))
-
-
-# The bounds whose clipped tokens the clip metrics count, and what switches each of them off.
-_CLIPS = {"surrogate.low": math.inf, "surrogate.high": math.inf, "factor.min_ratio": 0.0,
-          "factor.max_ratio": math.inf, "factor.positive_max": math.inf,
-          "factor.negative_max": math.inf}
-
-
-def has_clip(loss: PolicyLoss) -> bool:
-    """Whether the loss clips ratios, so that its clip metrics say something."""
-    values = values_of(loss.line)
-    return any(float(values[name]) != off for name, off in _CLIPS.items() if name in values)
-
-
-def ratio_bounds(low: float, high: float) -> Dict[str, float]:
-    """The bounds of a loss called cispo for a ratio between 1 - low, at least 0, and 1 + high."""
-    return {"factor.min_ratio": max(0.0, 1.0 - low), "factor.max_ratio": 1.0 + high}
 
 
 def clamped_ratio(logp: torch.Tensor, old_logp: torch.Tensor) -> torch.Tensor:

@@ -9,14 +9,14 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, S
 
 import torch
 
-from ._advantages import (AdvantagesAndReport, Report, _like, advantages, batch_of,
-                          names_rows)
+from ._advantages import _like, advantages, batch_of
 from ._library import check_type
 from ._load import ops
-from ._names import ARRAYS, TOKEN_ARRAYS, number, raise_ours
-from ._measured import Measured
+from ._measured import AdvantagesAndReport, Measured, Report
 from ._mismatch import Mismatch
+from ._names import ARRAYS, TOKEN_ARRAYS, number, raise_ours
 from ._policy_loss import batch_arrays
+from ._rows import names_rows
 
 _Record = TypeVar("_Record", bound=Union[torch.Tensor, Measured, Report, Mismatch])
 

@@ -5,12 +5,13 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional,
 
 import torch
 
-from ._advantages import _like, _tensor, _with_nan, grouping
+from ._advantages import _like, _tensor, grouping
 from ._library import check_tensors
 from ._load import ops
 from ._names import names, our_errors
 from ._numbers import shown
 from ._ranks import Ranks, in_call, over
+from ._rows import with_nan
 from ._settings import described, line
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def shape_rewards(rewards: Any, rules: Union[str, Sequence[str]], *, group_size:
     and for arrays that do not fit.
     """
     function = "gdpo::shape_rewards"
-    values = _tensor("rewards", _with_nan(rewards), function=function)
+    values = _tensor("rewards", with_nan(rewards), function=function)
     if values is None:
         raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
     columns = {name: _tensor(name, array, values.device, function) for name, array in (
@@ -120,7 +121,7 @@ def _of_all_ranks(function: str, text: str, measure: Callable[[], torch.Tensor],
 
 
 def _cpu(function: str, name: str, array: Any) -> Optional[torch.Tensor]:
-    tensor = _tensor(name, _with_nan(array), function=function)
+    tensor = _tensor(name, with_nan(array), function=function)
     return None if tensor is None else tensor.cpu()
 
 

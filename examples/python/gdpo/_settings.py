@@ -3,15 +3,19 @@ import collections
 import functools
 import inspect
 import keyword
+import math
 import numbers
 import textwrap
-from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple,
-                    TypeVar)
+from typing import (TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple,
+                    Optional, Tuple, TypeVar)
 
 from ._load import ops
 from ._names import (contrastive_losses, did_you_mean, estimators, losses, our_errors,
                      outcome_estimators, step_estimators, token_baselines, token_estimators,
                      value_losses, whitenings)
+
+if TYPE_CHECKING:
+    from ._measured import LossLine
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 _NAMES = {"loss": losses, "estimator": estimators, "contrastive": contrastive_losses,
@@ -238,7 +242,8 @@ def takes_settings(what: str) -> Callable[[_T], _T]:
         signature = inspect.signature(function)
         *before, rest = signature.parameters.values()
         title = f"gdpo.{taker.__name__}" if isinstance(taker, type) else f"gdpo::{taker.__name__}"
-        _TAKERS[title] = what, [p.name for p in before if p.name != "self"]
+        # The call for NumPy has the name of that for PyTorch, and no argument that it lacks.
+        _TAKERS.setdefault(title, (what, [p.name for p in before if p.name != "self"]))
         own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None,
                                  annotation=f"Optional[{_annotation(s)}]")
                for name, s in keywords(what).items()]
@@ -258,6 +263,76 @@ def text_of(what: str, indent: str = "      ") -> str:
                                   initial_indent=indent, subsequent_indent=indent + "  ",
                                   break_long_words=False, break_on_hyphens=False))
     return "\n".join(rows).lstrip()
+
+
+def check_kl(text: str) -> None:
+    """Raises ValueError for a policy loss that says what its KL term is and has none."""
+    given = said("loss", text)
+    if "kl.beta" not in given and given.keys() & {"kl", "kl.estimator", "kl.against"} and (
+            float(values_of(text)["kl.beta"]) == 0):
+        raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "
+                         f"coefficient of the KL term, which \"{text.split()[0]}\" does not have "
+                         "(0: off)")
+
+
+@functools.lru_cache(maxsize=256)
+def values_of(line: str) -> Dict[str, str]:
+    """The settings of a loss, by its name or its line, with their values."""
+    return {s.name: s.value for s in loss_settings(line) if s.value}
+
+
+def has_entropy(line: str) -> bool:
+    """Whether a loss, by its line, has an entropy bonus."""
+    return float(values_of(line)["entropy.coef"]) != 0
+
+
+def value_of(loss: "LossLine", setting: str) -> str:
+    """The value that a setting has in a loss, by its name in the library."""
+    return values_of(loss.line)[setting]
+
+
+def has_kl(loss: "LossLine") -> bool:
+    """Whether the loss has a KL term."""
+    return float(value_of(loss, "kl.beta")) != 0
+
+
+def refuse_teacher(door: str, argument: str, line: str) -> None:
+    """Raises ValueError for a loss whose KL term reads a teacher, where there is none.
+
+    Those that do by their name, distillation and SDAR, are that term alone, and 0 everywhere once a
+    plug-in has set its beta to 0.
+    """
+    if values_of(line)["kl.against"] == "teacher":
+        raise ValueError(f"gdpo.integrations.{door}: {argument}: given {line!r}, whose KL term "
+                         "reads a teacher's log-probs; needed: another loss, because a loss gets "
+                         "none of them here")
+
+
+def is_cispo(name: str) -> bool:
+    """Whether a loss, by its name or its line, is one of those called cispo.
+
+    Their clip is that of a factor, min_ratio and max_ratio, in place of low, high, delta and dual.
+    torchrl's loss of that name is none of them.
+    """
+    return (name.split(" ")[0].split("::")[-1] == "cispo"
+            and "factor.max_ratio" in values_of(name))
+
+
+# The bounds whose clipped tokens the clip metrics count, and what switches each of them off.
+_CLIPS = {"surrogate.low": math.inf, "surrogate.high": math.inf, "factor.min_ratio": 0.0,
+          "factor.max_ratio": math.inf, "factor.positive_max": math.inf,
+          "factor.negative_max": math.inf}
+
+
+def has_clip(loss: "LossLine") -> bool:
+    """Whether the loss clips ratios, so that its clip metrics say something."""
+    values = values_of(loss.line)
+    return any(float(values[name]) != off for name, off in _CLIPS.items() if name in values)
+
+
+def ratio_bounds(low: float, high: float) -> Dict[str, float]:
+    """The bounds of a loss called cispo for a ratio between 1 - low, at least 0, and 1 + high."""
+    return {"factor.min_ratio": max(0.0, 1.0 - low), "factor.max_ratio": 1.0 + high}
 
 
 def _member(declared: str, meaning: str) -> str:

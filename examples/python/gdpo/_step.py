@@ -5,11 +5,10 @@ from typing import Any, Iterable, List, Optional, Tuple, Type
 
 import torch
 
-from ._advantages import Report
 from ._library import check_type
 from ._load import ops
+from ._measured import Metrics, Report
 from ._names import number
-from ._policy_loss import Metrics
 from ._ranks import CommunicationError, Ranks, errors_of_ranks, failure, over
 
 

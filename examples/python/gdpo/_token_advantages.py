@@ -1,17 +1,17 @@
 """From rewards to advantages of tokens and of steps: the estimators behind those of rows."""
-import re
-from typing import (TYPE_CHECKING, Any, Callable, Dict, Literal, NamedTuple, Optional, Sequence,
-                    Tuple, Union, cast, overload)
+from typing import (TYPE_CHECKING, Any, Dict, Literal, NamedTuple, Optional, Sequence, Tuple,
+                    Union, cast, overload)
 
 import torch
 
-from ._advantages import (Report, _like, _tensor, batch_of, check_keys, flat, grouping, of_rows,
-                          weights_of)
+from ._advantages import _like, _tensor, batch_of, check_keys, grouping
 from ._library import check_tensors
 from ._load import ops
-from ._names import our_errors
-from ._policy_loss import dense_arrays, in_words_of, on_cpu
+from ._measured import Report
+from ._names import in_python, our_errors
+from ._policy_loss import dense_arrays, on_cpu
 from ._ranks import Ranks, errors_of_ranks, over
+from ._rows import check_step_ids, flat, of_rows, weights_of
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -45,21 +45,6 @@ class AdvantagesReturnsAndReport(NamedTuple):
     advantages: torch.Tensor  #: In the shape of the tokens; 0 where the mask is 0.
     returns: torch.Tensor  #: The same; what a critic learns, before a normalization.
     report: Report  #: Of the rewards of rows, as of `advantages`.
-
-
-def _in_python(function: str, **names: str) -> Callable[[str], str]:
-    """Messages of the library in the words of a call in Python.
-
-    names: what the call calls arguments that have other names there, with "_" for the dot.
-    """
-    of_call = in_words_of(function)
-
-    def argument(found: "re.Match[str]") -> str:
-        known = names.get(found[2].replace(".", "_"))
-        return found[1] + (known or found[2].replace("batch.", ""))
-    inner, of_rank = ": gdpo::advantages_and_returns_into:", r"(?:rank \d+ of \d+: )?"
-    return lambda message: re.sub(rf"^(gdpo::\w+: {of_rank})([\w.]+)(?=:)", argument,
-                                  of_call(message).replace(inner, ":"))
 
 
 def _dtype(arrays: _Arrays, rewards: str, otherwise: Optional[torch.Tensor]) -> torch.dtype:
@@ -140,11 +125,11 @@ def token_advantages(*, estimator: str = "verl::gae", rewards: Optional[torch.Te
             raise
         own = error
     if ranks is not None:
-        with torch.no_grad(), errors_of_ranks(own, _in_python(function)):
+        with torch.no_grad(), errors_of_ranks(own, in_python(function)):
             outs = ops.token_advantages_of_ranks(*ranks._arguments(own), text, **arrays)
         dtype = _dtype(arrays, "rewards", arrays.get("row_rewards"))
         return AdvantagesAndReturns(*(out.to(device, dtype) for out in outs))
-    with torch.no_grad(), our_errors(_in_python(function)):
+    with torch.no_grad(), our_errors(in_python(function)):
         return AdvantagesAndReturns(*(
             out.to(device) for out in ops.token_advantages(text, **arrays)))
 
@@ -230,7 +215,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     """
     function = "gdpo::outcome_advantages"
     over(function, ranks)
-    in_python = _in_python(function, batch_rewards="token_rewards")
+    said = in_python(function, batch_rewards="token_rewards")
     own: Optional[BaseException] = None
     text, arrays, device = "", cast(_Arrays, {}), torch.device("cpu")
     rows, groups, columns = torch.empty(0), cast(Any, (0, None, None)), cast(Any, [])
@@ -255,7 +240,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     *columns, row_keys = columns or [None] * 6
     called = (rows.cpu(), text, *on_cpu(groups), given_weights, given_gates, *on_cpu(columns))
     with_shape = of_rows(rows)
-    with torch.no_grad(), errors_of_ranks(own, lambda m: with_shape(in_python(m))):
+    with torch.no_grad(), errors_of_ranks(own, lambda m: with_shape(said(m))):
         if ranks is None:
             *both, numbers = ops.outcome_advantages(*called, **arrays, report=report)
         else:
@@ -335,17 +320,15 @@ def step_advantages(rewards: Any, *, episode_ids: Any, state_ids: Any, estimator
     """
     function = "gdpo::step_advantages"
     text = line(function, (estimator,), settings)
-    if episode_ids is None or state_ids is None:
-        name = "episode_ids" if episode_ids is None else "state_ids"
-        raise ValueError(f"{function}: {name}: given None; needed: an integer for each step")
+    check_step_ids(function, episode_ids, state_ids)
     values, groups, columns = batch_of(
         function, rewards, (group_size, group_ids, group_offsets), episode_ids=episode_ids,
         state_ids=state_ids, tokens=tokens, valid=valid, baseline=baseline,
         row_weights=row_weights, penalty=penalty, by_reward=bool(weights is not None or gates))
     episodes, states, *columns = on_cpu(columns)
-    in_python = _in_python(function, episodes="episode_ids", states="state_ids")
+    said = in_python(function, episodes="episode_ids", states="state_ids")
     with_shape = of_rows(values)
-    with torch.no_grad(), our_errors(lambda message: with_shape(in_python(message))):
+    with torch.no_grad(), our_errors(lambda message: with_shape(said(message))):
         result = ops.step_advantages(values.cpu(), text, episodes, states, *on_cpu(groups),
                                      weights_of(function, weights), flat(function, gates),
                                      *columns)
@@ -402,7 +385,7 @@ def optimal_token_baseline(returns: torch.Tensor, *, logp: torch.Tensor,
         function, {"returns": returns, "logp": logp, "sum_pi_squared": sum_pi_squared,
                    "weights": weights, "mask": mask, "offsets": offsets}, {})
     groups = grouping(function, device, group_size, group_ids, group_offsets)
-    with torch.no_grad(), our_errors(_in_python(function)):
+    with torch.no_grad(), our_errors(in_python(function)):
         return ops.optimal_token_baseline(
             *(arrays.pop(argument) for argument in ("returns", "logp", "sum_pi_squared")), text,
             *on_cpu(groups), **arrays).to(device)

@@ -4,10 +4,11 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from ._advantages import batch_of, flat, grouping, weights_of
+from ._advantages import batch_of, grouping
 from ._load import ops
 from ._names import number
 from ._ranks import Ranks, errors_of_ranks, over
+from ._rows import flat, weights_of
 from ._settings import word
 
 

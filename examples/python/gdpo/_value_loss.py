@@ -1,13 +1,15 @@
-"""The loss of a critic as a module, and what it measures."""
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, NamedTuple, Optional
+"""The loss of a critic as a module."""
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import torch
 
 from ._library import check_tensors, check_type, refuse_hidden_gradient
 from ._load import ops
-from ._names import VALUE_ARRAYS, our_errors, raise_ours
-from ._measured import LossModule, Measured
-from ._policy_loss import check_gradient, dense_arrays, in_words_of
+from ._loss_module import LossModule
+from ._measured import ValueMetrics
+from ._names import VALUE_ARRAYS, in_words_of, raise_ours
+from ._policy_loss import check_gradient, dense_arrays
+from ._rows import check_floating
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -15,42 +17,6 @@ if TYPE_CHECKING:
 
     from ._keywords import ValueLossSettings
     from ._policy_loss import typed_as
-
-
-class ValueMetrics(Measured):
-    """What a call of ValueLoss measured, a mapping that is read when a number is asked for.
-
-        _, metrics = gdpo.ValueLoss(clip=float("inf"))(values, returns=returns, counts=counts,
-                                                       mask=mask)
-        print(metrics.mean("error"), metrics.explained_variance(), metrics.to_dict("critic/"))
-
-    `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, the counts
-    (normalizer.tokens, ...), and sum, count, ... of value_loss (that of each token), value, error
-    (value - return) and clip_fraction; and the moments of the returns and of the residuals, return
-    - value. They are members of the library's ValueMetrics; `mean(name)` is sum / count. What only
-    the library's metrics::All keeps, ranges over tokens, is not measured.
-    """
-
-    kind: ClassVar[str] = "value_result"
-    _map, _merge = "value_metrics_map", "merge_value_results"
-
-    def explained_variance(self, eps: float = 0.0) -> float:
-        """The share of the spread of the returns that the values explain: 1 - Var(R - v) / Var(R).
-
-        eps: added to Var(R); verl's is 1e-5. Both variances are of samples. 1 where all residuals
-        are equal, 0 for values that are all equal, below 0 for worse ones; NaN with fewer than two
-        tokens, where an input is not finite, and with eps 0 where all returns are equal.
-        """
-        with our_errors():
-            return ops.explained_variance(self._on_cpu(), eps)
-
-    def to_dict(self, prefix: str = "") -> Dict[str, float]:
-        """The metrics under the keys that verl logs, each after `prefix` (verl's is "critic/"):
-        vf_loss, the mean over the tokens, vf_clipfrac, vpred_mean and vf_explained_var.
-
-        What is unknown has no key. Not inside of a function that torch.compile traces whole.
-        """
-        return self._keys(prefix)
 
 
 class ValueLossAndMetrics(NamedTuple):
@@ -123,9 +89,7 @@ class ValueLoss(LossModule):
         """
         function = "gdpo::ValueLoss"
         check_type(function, "values", values)
-        if not values.is_floating_point():
-            raise ValueError(f"{function}: batch.values: given {values.dtype}; needed: values of a "
-                             "floating-point type")
+        check_floating(function, "values", values.dtype, values.is_floating_point())
         refuse_hidden_gradient(values, "gdpo.ValueLoss")
         check_type(function, "counts", counts)
         arrays = dense_arrays(function, {

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Optional, Tuple
 import torch
 
 from ._load import ops
-from ._names import our_errors
-from ._policy_loss import dense_arrays, in_words_of
+from ._names import in_words_of, our_errors
+from ._policy_loss import dense_arrays
 from ._ranks import over
 from ._settings import line, settings_of, takes_settings
 

@@ -18,7 +18,7 @@ import gdpo
 from batches import packed, random_batch
 from gdpo._load import CUDA_MISSING
 from gdpo._names import ARRAYS, VALUE_ARRAYS
-from gdpo._policy_loss import values_of
+from gdpo._settings import values_of
 
 cpu = torch.ops.gdpo
 HAS_CUDA = not CUDA_MISSING and torch.cuda.is_available()

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import gdpo
-from gdpo._settings import _NAMES as NAMES
-from gdpo._settings import keywords, line, settings_of, stub
+from gdpo._settings import _NAMES as NAMES, keywords, line, settings_of, stub
 
 REWARDS = torch.rand(12, 3, generator=torch.Generator().manual_seed(2))
 LISTS = {"loss": (gdpo.losses, gdpo.loss_settings),

@@ -7,8 +7,8 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from .._contrastive import ContrastiveLoss
 from .._names import near
-from .._policy_loss import PolicyLoss, value_of
-from .._settings import line, word
+from .._policy_loss import PolicyLoss
+from .._settings import line, value_of, word
 from ._options import Options
 
 

@@ -4,7 +4,7 @@ import textwrap
 from typing import Iterable, List
 
 from .._contrastive import ContrastiveLoss
-from .._policy_loss import values_of
+from .._settings import values_of
 from ._configured import Configured, Entropy
 from . import _words_advantage as advantage
 from . import _words_loss as words

@@ -1,11 +1,10 @@
 """verl's options of the actor and of the rollout correction as a loss and its pre-passes."""
 from typing import Any, Dict, List, Optional
 
-from .._policy_loss import value_of, values_of
+from .._settings import value_of, values_of
 from ._configured import Draft, Kl, prepass_line, reason
 from ._options import Options
-from ._verl_correction import DEFAULTS as CORRECTION
-from ._verl_correction import names_in, rejection_lines, weight_lines
+from ._verl_correction import DEFAULTS as CORRECTION, names_in, rejection_lines, weight_lines
 from ._verl_loss import LEFT_TO_VERL, OF_VERL, LossMode, loss_mode
 
 ACTOR = "actor_rollout_ref.actor"

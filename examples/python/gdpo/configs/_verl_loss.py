@@ -2,8 +2,7 @@
 from typing import Any, Dict, NamedTuple, Optional
 
 from .._names import losses
-from .._policy_loss import is_cispo, ratio_bounds, refuse_teacher, values_of
-from .._settings import said
+from .._settings import is_cispo, ratio_bounds, refuse_teacher, said, values_of
 
 # verl's own losses that are one call of a loss of this library, by loss_mode.
 OF_VERL = {mode: f"verl::{mode}" for mode in ("vanilla", "gspo", "cispo", "sapo", "geo_mean",

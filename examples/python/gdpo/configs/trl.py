@@ -3,7 +3,7 @@ import types
 from typing import Any, Dict, List, Mapping
 
 from .._entropy import AdaptiveEntropy
-from .._policy_loss import value_of
+from .._settings import value_of
 from ._configured import ENTROPIES, Draft, Entropy, Kl, estimator_line, prepass_line, reason
 from ._options import Options
 from ._others import TRL as IGNORED

@@ -3,8 +3,7 @@ from typing import Any, Dict, Optional
 
 from .. import PolicyLoss, losses
 from .._names import did_you_mean
-from .._policy_loss import refuse_teacher, values_of
-from .._settings import line, said
+from .._settings import line, refuse_teacher, said, values_of
 
 
 def named(door: str, argument: str, name: str, level: Optional[str], settings: Dict[str, Any],

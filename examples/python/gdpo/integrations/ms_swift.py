@@ -19,9 +19,9 @@ import torch
 
 from .. import ContrastiveLoss, PolicyLoss, advantages, count, estimators, losses, prepare
 from .._names import did_you_mean
-from .._policy_loss import dividing_by_given, has_clip, has_kl, is_cispo, value_of
+from .._policy_loss import dividing_by_given
 from .._prepare import made
-from .._settings import all_words, keywords, line, said
+from .._settings import all_words, has_clip, has_kl, is_cispo, keywords, line, said, value_of
 from ..configs._ms_swift_loss import (BY_FUTURE, OVER_GROUPS, estimator_of, future_lines,
                                       loss_settings, no_loss_because)
 from ._constraints import Constraints

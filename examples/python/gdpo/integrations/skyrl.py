@@ -20,9 +20,9 @@ import torch
 import gdpo
 
 from .._names import did_you_mean
-from .._policy_loss import clamped_ratio, outside, ratio_bounds, values_of
+from .._policy_loss import clamped_ratio, outside
 from .._prepare import made
-from .._settings import said
+from .._settings import ratio_bounds, said, values_of
 from ._known import knows
 from ._named import named
 

@@ -21,9 +21,9 @@ import torch
 
 from .. import PolicyLoss, losses, prepare
 from .._names import did_you_mean
-from .._policy_loss import outside, ratio_bounds
+from .._policy_loss import outside
 from .._prepare import made
-from .._settings import line, said
+from .._settings import line, ratio_bounds, said
 
 LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
                         Tuple[torch.Tensor, Dict[str, torch.Tensor]]]

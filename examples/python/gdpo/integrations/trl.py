@@ -20,10 +20,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from .. import (AdaptiveEntropy, PolicyLoss, advantages as group_advantages, count, diagnose,
                 prepare)
 from .._load import ops
-from .._policy_loss import (dividing_by_given, has_clip, has_entropy, is_cispo, refuse_teacher,
-                            value_of, with_settings)
+from .._policy_loss import dividing_by_given, has_entropy, with_settings
 from .._prepare import made
-from .._settings import said
+from .._settings import has_clip, is_cispo, refuse_teacher, said, value_of
 from ..configs._trl_loss import VESPO, estimator_of, loss_settings, missing_option
 from ._constraints import Constraints
 from ._known import knows

@@ -27,9 +27,9 @@ import torch
 import gdpo
 
 from .._names import did_you_mean, near
-from .._policy_loss import clamped_ratio, outside, values_of
+from .._policy_loss import clamped_ratio, outside
 from .._prepare import check_lines
-from .._settings import configured, settings_of
+from .._settings import configured, settings_of, values_of
 from ..configs._verl_correction import DEFAULTS as CORRECTION
 from ..configs._verl_correction import rejection_lines, weight_lines
 from ..configs._verl_critic import (PREFIX, critic_loss, is_of_tokens, settings_of_tokens,

@@ -1,0 +1,10 @@
+"""A loss as a module of PyTorch."""
+import torch
+
+from ._measured import LossLine
+
+
+class LossModule(LossLine, torch.nn.Module):
+    """A loss whose settings are those of a line, as a module."""
+
+    __repr__ = torch.nn.Module.__repr__
