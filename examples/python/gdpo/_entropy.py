@@ -2,9 +2,7 @@
 import math
 from typing import Dict, List, Mapping
 
-import torch
-
-from ._load import ops
+from ._load import doubles, ops
 from ._names import our_errors
 from ._numbers import shown
 from ._settings import word
@@ -38,8 +36,7 @@ class AdaptiveEntropy:
         self._step([initial, math.inf])
 
     def _step(self, state: List[float], *entropy: float) -> None:
-        numbers = [torch.tensor([row], dtype=torch.float64)
-                   for row in (state, *([e] for e in entropy))]
+        numbers = [doubles([row]) for row in (state, *([e] for e in entropy))]
         with our_errors():
             self._coef, self._last, self._applied = ops.adaptive_entropy(
                 self._settings, *numbers)[0].tolist()

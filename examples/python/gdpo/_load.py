@@ -81,8 +81,8 @@ def on_cpu(numbers: Any) -> Any:
     return numpy.asarray(numbers, dtype=numpy.float64)
 
 
-def doubles(numbers: List[float]) -> Any:
-    """Numbers as a tensor, or without PyTorch as an array."""
+def doubles(numbers: List[Any]) -> Any:
+    """Numbers, in lists of any depth, as a tensor, or without PyTorch as an array."""
     if torch is not None:
         return torch.tensor(numbers, dtype=torch.float64)
     import numpy

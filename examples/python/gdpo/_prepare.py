@@ -1,16 +1,17 @@
 """Pre-passes: what is decided from whole rows or the batch before the loss."""
-import functools
-from typing import (Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple,
-                    Union)
+from typing import Any, Dict, Iterable, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from ._library import check_tensors
 from ._load import ops
-from ._names import ARRAYS, did_you_mean, names, our_errors
+from ._names import ARRAYS, did_you_mean, our_errors
 from ._numbers import shown
 from ._policy_loss import batch_arrays
-from ._settings import settings_of
+from ._settings import REACHED_BY, prepasses, reaches_of
+from ._settings import makes as _makes
+
+makes = torch.compiler.assume_constant_result(_makes)
 
 
 class Prepared(NamedTuple):
@@ -46,43 +47,10 @@ class Prepared(NamedTuple):
         return shown("gdpo.Prepared", words)
 
 
-#: The arrays of weights, with the words of Reach that write each.
-REACHED_BY = {"weights": {"surrogate", "surrogate_and_kl"},
-              "kl_weights": {"kl", "surrogate_and_kl"}, "entropy_weights": {"entropy"},
-              "level_log_weights": {"level"}}
-#: The reach of pre-passes that `settings_of` lacks.
-_REACH = {"overlong": "mask", "degenerate_groups": "mask", "top_entropy": "surrogate"}
-
-
-def prepasses() -> List[str]:
-    """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile.
-
-        print([name for name in gdpo.prepasses() if name.startswith("verl::")])
-    """
-    return [*_REACH, *names("prepasses")]
-
-
 def made(array: Optional[torch.Tensor]) -> torch.Tensor:
     """An array of `Prepared` that one of the pre-passes makes, so that it is there."""
     assert array is not None
     return array
-
-
-@functools.lru_cache(maxsize=256)
-def _reaches_of(line: str) -> FrozenSet[str]:
-    """The words of Reach that a pre-pass has, two for a weight with a mask."""
-    name, *settings = line.split(" ")
-    if name in _REACH:
-        said = [each[len("reach="):] for each in settings if each.startswith("reach=")]
-        return frozenset(said or [_REACH[name]])
-    return frozenset(setting.value for setting in settings_of("prepass", line)
-                     if setting.name.split(".")[-1] == "reach")
-
-
-@torch.compiler.assume_constant_result
-def makes(array: str, passes: Tuple[str, ...]) -> bool:
-    """Whether one of the pre-passes writes this array of weights."""
-    return any(REACHED_BY[array] & _reaches_of(line) for line in passes)
 
 
 def _check_names(passes: Iterable[str]) -> None:
@@ -99,7 +67,7 @@ def check_lines(passes: Iterable[str]) -> None:
     passes = list(passes)
     _check_names(passes)
     for line in passes:
-        _reaches_of(line)
+        reaches_of(line)
 
 
 def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,

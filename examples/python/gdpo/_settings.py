@@ -10,7 +10,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, Mapping
                     Optional, Tuple, TypeVar)
 
 from ._load import ops
-from ._names import (contrastive_losses, did_you_mean, estimators, losses, our_errors,
+from ._names import (contrastive_losses, did_you_mean, estimators, losses, names, our_errors,
                      outcome_estimators, step_estimators, token_baselines, token_estimators,
                      value_losses, whitenings)
 
@@ -263,6 +263,38 @@ def text_of(what: str, indent: str = "      ") -> str:
                                   initial_indent=indent, subsequent_indent=indent + "  ",
                                   break_long_words=False, break_on_hyphens=False))
     return "\n".join(rows).lstrip()
+
+
+#: The arrays of weights, with the words of Reach that write each.
+REACHED_BY = {"weights": {"surrogate", "surrogate_and_kl"},
+              "kl_weights": {"kl", "surrogate_and_kl"}, "entropy_weights": {"entropy"},
+              "level_log_weights": {"level"}}
+#: The reach of pre-passes that `settings_of` lacks.
+_REACH = {"overlong": "mask", "degenerate_groups": "mask", "top_entropy": "surrogate"}
+
+
+def prepasses() -> List[str]:
+    """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile.
+
+        print([name for name in gdpo.prepasses() if name.startswith("verl::")])
+    """
+    return [*_REACH, *names("prepasses")]
+
+
+@functools.lru_cache(maxsize=256)
+def reaches_of(line: str) -> FrozenSet[str]:
+    """The words of Reach that a pre-pass has, two for a weight with a mask."""
+    name, *settings = line.split(" ")
+    if name in _REACH:
+        said = [each[len("reach="):] for each in settings if each.startswith("reach=")]
+        return frozenset(said or [_REACH[name]])
+    return frozenset(setting.value for setting in settings_of("prepass", line)
+                     if setting.name.split(".")[-1] == "reach")
+
+
+def makes(array: str, passes: Tuple[str, ...]) -> bool:
+    """Whether one of the pre-passes writes this array of weights."""
+    return any(REACHED_BY[array] & reaches_of(line) for line in passes)
 
 
 def check_kl(text: str) -> None:

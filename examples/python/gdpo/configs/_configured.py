@@ -5,9 +5,8 @@ import textwrap
 import types
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
-from .._contrastive import ContrastiveLoss
+from .._losses import ContrastiveLoss, PolicyLoss
 from .._names import near
-from .._policy_loss import PolicyLoss
 from .._settings import line, value_of, word
 from ._options import Options
 

@@ -3,7 +3,7 @@ import re
 import textwrap
 from typing import Iterable, List
 
-from .._contrastive import ContrastiveLoss
+from .._losses import ContrastiveLoss
 from .._settings import values_of
 from ._configured import Configured, Entropy
 from . import _words_advantage as advantage

@@ -3,7 +3,7 @@ import math
 import re
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
-from .._prepare import makes
+from .._settings import makes
 
 #: The options, and what they are where the configuration has none.
 DEFAULTS = {"rollout_is": None, "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": False,

@@ -2,7 +2,7 @@
 import math
 from typing import Dict, List
 
-from .._contrastive import ContrastiveLoss
+from .._losses import ContrastiveLoss
 from .._settings import settings_of, values_of
 
 _KL = {"k1": "-d", "abs": "|d|", "k2": "d^2 / 2", "k3": "e^d - 1 - d", "forward_k1": "d"}

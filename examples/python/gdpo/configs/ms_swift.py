@@ -2,8 +2,7 @@
 import types
 from typing import Any, Dict, List, Mapping
 
-from .._contrastive import ContrastiveLoss
-from .._policy_loss import PolicyLoss
+from .._losses import ContrastiveLoss, PolicyLoss
 from .._settings import value_of
 from ._configured import Draft, Kl, estimator_line, prepass_line, reason
 from ._ms_swift_loss import (BY_FUTURE, LOSS_TYPES, OVER_GROUPS, estimator_of, future_lines,
