@@ -1,1 +1,366 @@
-"""x"""
+"""The calls for JAX: advantages, losses with their gradients, returns and whitening.
+
+    import gdpo.jax
+
+    dapo = gdpo.jax.PolicyLoss("dapo")
+
+    @jax.jit
+    def loss(parameters):
+        logp = model(parameters)
+        return dapo(logp, old_logp=old_logp, mask=mask, advantages=advantages, counts=counts)
+
+    (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(parameters)
+
+They are those of gdpo.numpy for a jax.Array, and work under jit, grad and vmap: the CPU computes
+them in a callback (jax.pure_callback), one example after the other under vmap. A loss computes its
+gradient in the same call, by the log-probs, by the entropies where it has a bonus, or by the values
+of a critic; everything else is a constant, and advantages, returns and counts have no gradient.
+There is no second derivative. Metrics and reports are pytrees. Settings, group_size, weights and
+gates are Python's numbers, which a compiled function holds. An error is a ValueError, and in a
+compiled function JAX's error with the same message.
+
+Without jax_enable_x64 what is float64 in gdpo.numpy is float32 here: metrics and reports have 7
+digits, and counts are exact to 2^24 tokens; give those of gdpo.numpy.count for more.
+"""
+import functools
+import inspect
+import math
+from typing import (TYPE_CHECKING, Any, Callable, ClassVar, Dict, List, NamedTuple, Optional,
+                    Sequence, Tuple, Type, TypeVar, cast)
+
+import numpy as np
+
+from . import numpy as _numpy
+from ._measured import AdvantagesAndReport, Metrics, Report, ValueMetrics
+from ._names import names
+from ._ndarrays import array_of
+from ._rows import numbered, plain, with_nan
+from .numpy import (Setting, contrastive_losses, estimator_settings, estimators, get_num_threads,
+                    loss_settings, losses, outcome_estimators, set_num_threads, step_estimators,
+                    token_estimators, value_losses, whitenings)
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ModuleNotFoundError as error:
+    if error.name != "jax":
+        raise
+    raise ImportError("gdpo.jax needs JAX, which is not installed: pip install 'gdpo[jax]'"
+                      ) from None
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
+
+__all__ = ["AdvantagesAndReport", "AdvantagesAndReturns", "AdvantagesReturnsAndReport",
+           "ContrastiveLoss", "LossAndMetrics", "Metrics", "PolicyLoss", "Report", "Setting",
+           "ValueLoss", "ValueLossAndMetrics", "ValueMetrics", "advantages", "contrastive_losses",
+           "count", "count_group_tokens", "estimator_settings", "estimators", "get_num_threads",
+           "loss_settings", "losses", "outcome_advantages", "outcome_estimators",
+           "set_num_threads", "step_advantages", "step_estimators", "token_advantages",
+           "token_estimators", "value_losses", "whiten", "whitenings"]
+
+
+class AdvantagesAndReturns(NamedTuple):
+    """What `token_advantages` and `outcome_advantages` return."""
+
+    advantages: jax.Array  #: In the shape of the tokens; 0 where the mask is 0.
+    returns: jax.Array  #: The same; what a critic learns, before a normalization.
+
+
+class AdvantagesReturnsAndReport(NamedTuple):
+    """What `outcome_advantages` returns with report=True."""
+
+    advantages: jax.Array  #: In the shape of the tokens; 0 where the mask is 0.
+    returns: jax.Array  #: The same; what a critic learns, before a normalization.
+    report: Report  #: Of the rewards of rows, as of `advantages`.
+
+
+class LossAndMetrics(NamedTuple):
+    """What PolicyLoss and ContrastiveLoss return."""
+
+    loss: jax.Array  #: A scalar, with the gradient of logp.
+    metrics: Metrics  #: What the call measured.
+
+
+class ValueLossAndMetrics(NamedTuple):
+    """What ValueLoss returns."""
+
+    loss: jax.Array  #: A scalar, with the gradient of the values.
+    metrics: ValueMetrics  #: What the call measured.
+
+
+def _as_pytree(kind: type, member: str, *others: str) -> None:
+    """Tells JAX that the array `member` is all that it changes of objects of this class."""
+    def of_parts(fixed: Tuple[Any, ...], arrays: Tuple[Any]) -> Any:
+        made = object.__new__(kind)
+        for name, value in zip((member, *others), (arrays[0], *fixed)):
+            setattr(made, name, value)
+        return made
+    jax.tree_util.register_pytree_node(
+        kind, lambda made: ((getattr(made, member),), tuple(getattr(made, o) for o in others)),
+        of_parts)
+
+
+_as_pytree(Metrics, "result")
+_as_pytree(ValueMetrics, "result")
+_as_pytree(Report, "_numbers", "rewards")
+
+
+class _Shape(NamedTuple):
+    """The shape of a result, and its type in NumPy."""
+
+    shape: Tuple[int, ...]
+    dtype: Any
+
+    def in_jax(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(self.shape, jax.dtypes.canonicalize_dtype(self.dtype))
+
+
+def _called(call: Callable[..., Sequence[Any]], shapes: Callable[[], Sequence[_Shape]],
+            arrays: Dict[str, Any]) -> List[jax.Array]:
+    """What a function of arrays of NumPy returns, as arrays of JAX.
+
+    Arrays of JAX go through the callback; others, which JAX might narrow, to the function as they
+    are. Where JAX traces nothing, there is no callback.
+    """
+    ours = {name: array for name, array in arrays.items() if isinstance(array, jax.Array)}
+    others = {name: array for name, array in arrays.items() if name not in ours}
+    if not any(isinstance(array, jax.core.Tracer) for array in ours.values()):
+        return [jnp.asarray(result) for result in call(**others, **ours)]
+    results = [shape.in_jax() for shape in shapes()]
+
+    def in_numpy(*given: Any) -> List[np.ndarray]:
+        found = call(**others, **dict(zip(ours, map(np.asarray, given))))
+        return [np.asarray(result, of.dtype) for result, of in zip(found, results)]
+    return jax.pure_callback(in_numpy, results, *map(jax.lax.stop_gradient, ours.values()),
+                             vmap_method="sequential")
+
+
+#: The arguments that are arrays; others are Python's.
+_ARRAYS = frozenset({"rewards", "group_ids", "group_offsets", "tokens", "valid", "baseline",
+                     "row_weights", "penalty", "rollout_ids", "row_rewards", "values", "logp",
+                     "ref_logp", "mask", "offsets", "bootstrap", "token_rewards", "episode_ids",
+                     "state_ids"})
+
+
+def _array(function: str, name: str, array: Any) -> Any:
+    """An argument with a shape and a type; strings are numbered."""
+    if array is None or isinstance(array, jax.Array):
+        return array
+    if name.endswith("_ids"):
+        array = numbered(function, name, array)
+    return array_of(function, name, with_nan(array))
+
+
+def _needed(function: str, name: str, array: Any) -> Any:
+    """An argument that may not be absent."""
+    if array is None:
+        raise ValueError(f"{function}: {name}: given None; needed: an array of numbers")
+    return _array(function, name, plain(array))
+
+
+def _flat(result: Any) -> List[Any]:
+    """The arrays of what a call of gdpo.numpy returns."""
+    return [part.numbers if isinstance(part, Report) else part
+            for part in (result if isinstance(result, tuple) else (result,))]
+
+
+def _in_jax(text: Optional[str]) -> Optional[str]:
+    """A docstring of gdpo.numpy in the words of this module; python -OO has none."""
+    return text and text.replace("gdpo.numpy.", "gdpo.jax.").replace("of arrays", "of jax.Array")
+
+
+def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]",
+               shapes: Callable[[Dict[str, Any]], List[_Shape]]) -> "Callable[_P, _R]":
+    """The call of gdpo.numpy for arrays of JAX.
+
+    kind: what it returns. shapes: those of its arrays, from the arguments that are given.
+    """
+    title = f"gdpo::{function.__name__}"
+    places = [name for name, parameter in inspect.signature(function).parameters.items()
+              if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        twice = named.keys() & set(places[:len(given)])
+        if len(given) > len(places) or twice:
+            return function(*given, **named)  # whose TypeError says it
+        named = {**dict(zip(places, given)), **named}
+        arrays = {name: _array(title, name, value) for name, value in named.items()
+                  if name in _ARRAYS and value is not None}
+        others = {name: value for name, value in named.items() if name not in arrays}
+        parts = _called(lambda **own: _flat(function(**others, **own)),  # type: ignore[call-arg]
+                        lambda: shapes({**others, **arrays}), arrays)
+        if kind is jax.Array:
+            return parts[0]
+        if not others.get("report"):
+            return parts[0] if len(parts) == 1 else kind(*parts)
+        report = Report(parts.pop(), _reward_count(arrays["rewards"]))
+        return (AdvantagesAndReport if len(parts) == 1 else AdvantagesReturnsAndReport)(
+            *parts, report)
+
+    call.__module__, call.__doc__ = __name__, _in_jax(call.__doc__)
+    return call
+
+
+def _reward_count(rewards: Any) -> int:
+    return rewards.shape[1] if rewards.ndim == 2 else 1
+
+
+def _of_rewards(given: Dict[str, Any]) -> _Shape:
+    """One number for each row of the rewards."""
+    rewards = given["rewards"]
+    narrow = rewards.dtype.name in ("float32", "bfloat16", "float16")
+    return _Shape(rewards.shape[:1], np.float32 if narrow else np.float64)
+
+
+def _of_report(given: Dict[str, Any]) -> List[_Shape]:
+    """The numbers of the report, where it is wanted."""
+    if not given.get("report"):
+        return []
+    return [_Shape((len(names("report", _reward_count(given["rewards"]))),), np.float64)]
+
+
+def _of_tokens(given: Dict[str, Any], rewards: str, otherwise: Any) -> List[_Shape]:
+    """Advantages and returns of tokens; `otherwise` is their type without an array that has one."""
+    arrays = [given[name] for name in (rewards, "values", "logp", "ref_logp") if name in given]
+    if not arrays and "mask" not in given:
+        raise ValueError("gdpo::batch: given no array of tokens; needed: one, at least the mask")
+    double = any(a.dtype == np.float64 for a in arrays) if arrays else otherwise == np.float64
+    return [_Shape((*arrays, given.get("mask"))[0].shape, np.float64 if double else np.float32)] * 2
+
+
+def _of_rows(given: Dict[str, Any]) -> List[_Shape]:
+    """One number for each row of the tokens."""
+    if "offsets" in given:
+        return [_Shape((given["offsets"].shape[0] - 1,), np.float64)]
+    tokens = given["mask"] if "mask" in given else given["logp"]
+    return [_Shape((math.prod(tokens.shape[:-1]),), np.float64)]
+
+
+advantages = _of_arrays(
+    _numpy.advantages, cast(Type[Any], AdvantagesAndReport),
+    lambda given: [_of_rewards(given), *_of_report(given)])
+token_advantages = _of_arrays(
+    _numpy.token_advantages, AdvantagesAndReturns,
+    lambda given: _of_tokens(given, "rewards", getattr(given.get("row_rewards"), "dtype", None)))
+outcome_advantages = _of_arrays(
+    _numpy.outcome_advantages, cast(Type[Any], AdvantagesAndReturns),
+    lambda given: [*_of_tokens(given, "token_rewards", _of_rewards(given).dtype),
+                   *_of_report(given)])
+step_advantages = _of_arrays(_numpy.step_advantages, jax.Array,
+                             lambda given: [_of_rewards(given)])
+count = _of_arrays(_numpy.count, jax.Array, lambda given: [_Shape((4,), np.float64)])
+count_group_tokens = _of_arrays(_numpy.count_group_tokens, jax.Array, _of_rows)
+whiten = _of_arrays(_numpy.whiten, jax.Array, lambda given: [_Shape(
+    given["values"].shape, np.float64 if given["values"].dtype.kind in "biu" or
+    given["values"].dtype == np.float64 else np.float32)])
+
+
+class _Call:
+    """A call of a loss: what of it JAX does not see.
+
+    by: the arguments that it is differentiated by.
+    """
+
+    def __init__(self, loss: Any, by: Tuple[str, ...], fixed: Dict[str, Any]) -> None:
+        self.loss, self.by, self.fixed = loss, by, fixed
+
+    def __call__(self, gradient: bool, by: Dict[str, Any], others: Dict[str, Any]
+                 ) -> List[jax.Array]:
+        """Value, numbers of the metrics, and with `gradient` those by each of `by`."""
+        def call(**arrays: Any) -> List[Any]:
+            arrays = {**self.fixed, **arrays}
+            value, *gradients, metrics = self.loss._call(gradient, arrays.pop("counts"), arrays)
+            return [value, metrics.result, *(gradients[:len(self.by)] if gradient else ())]
+
+        def shapes() -> List[_Shape]:
+            double = by[self.by[0]].dtype == np.float64
+            dtype = np.float64 if double else np.float32
+            return [_Shape((), dtype), _Shape((len(names(self.loss.kind)),), np.float64),
+                    *(_Shape(by[name].shape, dtype) for name in self.by if gradient)]
+        return _called(call, shapes, {**by, **others})
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _evaluated(call: _Call, by: Dict[str, Any], others: Dict[str, Any]) -> Tuple[Any, Any]:
+    """Loss and numbers of its metrics."""
+    value, result = call(False, by, others)
+    return value, result
+
+
+def _forward(call: _Call, by: Dict[str, Any], others: Dict[str, Any]) -> Tuple[Any, Any]:
+    value, result, *gradients = call(True, by, others)
+    types = [jnp.empty(0, by[name].dtype) for name in call.by]
+    return (value, result), list(zip(gradients, types))
+
+
+def _backward(call: _Call, kept: List[Tuple[Any, Any]], of_results: Tuple[Any, Any]
+              ) -> Tuple[Any, ...]:
+    """The gradients times that of the loss, rounded once."""
+    return {name: (of_results[0] * gradient).astype(like.dtype)
+            for name, (gradient, like) in zip(call.by, kept)}, None
+
+
+_evaluated.defvjp(_forward, _backward)
+
+
+class _Differentiable:
+    """A loss of gdpo.numpy for arrays of JAX."""
+
+    _by: ClassVar[str]  # the array that it is differentiated by
+    kind: ClassVar[str]  # what the library calls the list of its metrics
+
+    def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
+        given = {name: array for name, array in {**arrays, "counts": counts}.items()
+                 if array is not None}
+        loss: Any = self
+        by = (self._by, "entropies") if loss._has_bonus(arrays.get("entropies")) else (self._by,)
+        for name in by:
+            given[name] = jnp.asarray(_needed(f"gdpo::{type(self).__name__}", name,
+                                              given.get(name)))
+        others = {name: array for name, array in given.items()
+                  if name not in by and isinstance(array, jax.Array)}
+        fixed = {name: given.get(name) for name in (*arrays, "counts") if name not in others}
+        value, result = _evaluated(_Call(self, by, fixed), {name: given[name] for name in by},
+                                   others)
+        return loss._returned(value, result)
+
+
+class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
+    __doc__ = _in_jax(_numpy.PolicyLoss.__doc__)
+    _by, kind = "logp", "result"
+
+    if TYPE_CHECKING:
+        def __call__(self, logp: Any, *, counts: Any,  # type: ignore[override]
+                     **arrays: Any) -> LossAndMetrics: ...
+
+    def _returned(self, value: Any, result: Any) -> LossAndMetrics:
+        return LossAndMetrics(value, Metrics(result))
+
+
+class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
+    __doc__ = _in_jax(_numpy.ContrastiveLoss.__doc__)
+    _by, kind = "logp", "result"
+
+    if TYPE_CHECKING:
+        def __call__(self, logp: Any, *, counts: Any,  # type: ignore[override]
+                     **arrays: Any) -> LossAndMetrics: ...
+
+    def _returned(self, value: Any, result: Any) -> LossAndMetrics:
+        return LossAndMetrics(value, Metrics(result))
+
+
+class ValueLoss(_Differentiable, _numpy.ValueLoss):
+    __doc__ = _in_jax(_numpy.ValueLoss.__doc__)
+    _by, kind = "values", "value_result"
+
+    if TYPE_CHECKING:
+        def __call__(self, values: Any, *, returns: Any,  # type: ignore[override]
+                     counts: Any, **arrays: Any) -> ValueLossAndMetrics: ...
+
+    def _returned(self, value: Any, result: Any) -> ValueLossAndMetrics:
+        return ValueLossAndMetrics(value, ValueMetrics(result))

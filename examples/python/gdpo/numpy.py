@@ -346,7 +346,11 @@ def count_group_tokens(*, mask: Any = None, logp: Any = None, offsets: Any = Non
 
 
 class _Loss(LossLine):
-    """A loss of arrays."""
+    """A loss of arrays. `_result` makes of a call's arguments what it returns."""
+
+    def _has_bonus(self, entropies: Any) -> bool:
+        """Whether it is differentiated by these entropies."""
+        return False
 
     def __repr__(self) -> str:
         return shown(type(self).__name__, described(self._what, self.line))
@@ -392,14 +396,17 @@ class PolicyLoss(_Loss):
 
         Errors: ValueError for types, shapes, counts and settings that do not fit.
         """
-        return PolicyLossAndGradients(*self._call(True, counts, {
+        return self._result(counts, {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
             "teacher_logp": teacher_logp, "token_advantages": token_advantages,
             "weights": weights, "entropies": entropies, "kl_weights": kl_weights,
             "entropy_weights": entropy_weights, "tags": tags, "mask": mask,
             "completion_mask": completion_mask, "segments": segments, "advantages": advantages,
             "row_weights": row_weights, "group_tokens": group_tokens, "truncated": truncated,
-            "offsets": offsets, "level_log_weights": level_log_weights}))
+            "offsets": offsets, "level_log_weights": level_log_weights})
+
+    def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
+        return PolicyLossAndGradients(*self._call(True, counts, arrays))
 
     def _call(self, gradient: bool, counts: Any, arrays: Dict[str, Any]) -> Tuple[Any, ...]:
         """Loss, gradients by log-probs and entropies, and metrics of these arrays."""
@@ -456,13 +463,16 @@ class ContrastiveLoss(_Loss):
 
         Errors: ValueError for types, shapes, groups, counts and settings that do not fit.
         """
-        return ContrastiveLossAndGradient(*self._call(True, counts, {
+        return self._result(counts, {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
             "teacher_logp": teacher_logp, "token_advantages": token_advantages,
             "entropies": entropies, "kl_weights": kl_weights, "mask": mask,
             "completion_mask": completion_mask, "advantages": advantages, "truncated": truncated,
             "offsets": offsets, "group_size": group_size, "group_ids": group_ids,
-            "group_offsets": group_offsets}))
+            "group_offsets": group_offsets})
+
+    def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
+        return ContrastiveLossAndGradient(*self._call(True, counts, arrays))
 
     def _call(self, gradient: bool, counts: Any, arrays: Dict[str, Any]) -> Tuple[Any, ...]:
         """Loss, gradient by log-probs and metrics of these arrays."""
@@ -507,9 +517,12 @@ class ValueLoss(_Loss):
 
         Errors: ValueError for types, shapes, counts and settings that do not fit.
         """
-        return ValueLossAndGradient(*self._call(True, counts, {
+        return self._result(counts, {
             "values": values, "old_values": old_values, "returns": returns, "mask": mask,
-            "offsets": offsets, "row_weights": row_weights, "group_tokens": group_tokens}))
+            "offsets": offsets, "row_weights": row_weights, "group_tokens": group_tokens})
+
+    def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
+        return ValueLossAndGradient(*self._call(True, counts, arrays))
 
     def _call(self, gradient: bool, counts: Any, arrays: Dict[str, Any]) -> Tuple[Any, ...]:
         """Loss, gradient by values and metrics of these arrays."""
