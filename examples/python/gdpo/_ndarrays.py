@@ -163,8 +163,9 @@ class Operator:
     """
 
     def __init__(self, schema: str) -> None:
-        self.name, arguments, results = re.match(  # type: ignore[union-attr]
-            r"(\w+)\((.*)\) -> (.*)$", schema).groups()
+        found = re.match(r"(\w+)\((.*)\) -> (.*)$", schema)
+        assert found, schema
+        self.name, arguments, results = found.groups()
         self.arguments = [_declared(text) for text in arguments.split(", ") if text]
         self._tuple = results.startswith("(")
         self.results = [_declared(text) for text in results.strip("()").split(", ") if text]

@@ -95,7 +95,7 @@ class ValueLossAndMetrics(NamedTuple):
 def _as_pytree(kind: type, member: str, *others: str) -> None:
     """Tells JAX that the array `member` is all that it changes of objects of this class."""
     def of_parts(fixed: Tuple[Any, ...], arrays: Tuple[Any]) -> Any:
-        made = object.__new__(kind)
+        made: Any = object.__new__(kind)
         for name, value in zip((member, *others), (arrays[0], *fixed)):
             setattr(made, name, value)
         return made
@@ -199,8 +199,8 @@ def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]",
         if not others.get("report"):
             return parts[0] if len(parts) == 1 else kind(*parts)
         report = Report(parts.pop(), _reward_count(arrays["rewards"]))
-        return (AdvantagesAndReport if len(parts) == 1 else AdvantagesReturnsAndReport)(
-            *parts, report)
+        with_report: Any = AdvantagesAndReport if len(parts) == 1 else AdvantagesReturnsAndReport
+        return with_report(*parts, report)
 
     call.__module__, call.__doc__ = __name__, _in_jax(call.__doc__)
     return call

@@ -253,11 +253,11 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
         "mask": mask, "offsets": offsets, "bootstrap": bootstrap})
     with_shape, said = of_rows(rows), in_python(function, batch_rewards="token_rewards")
     with our_errors(lambda message: with_shape(said(message))):
-        *both, numbers = ops.outcome_advantages(rows, text, *groups, *given, *columns, **arrays,
-                                                report=report)
+        of_tokens, returns, numbers = ops.outcome_advantages(
+            rows, text, *groups, *given, *columns, **arrays, report=report)
     if not report:
-        return AdvantagesAndReturns(*both)
-    return AdvantagesReturnsAndReport(*both, Report(numbers, _reward_count(rows)))
+        return AdvantagesAndReturns(of_tokens, returns)
+    return AdvantagesReturnsAndReport(of_tokens, returns, Report(numbers, _reward_count(rows)))
 
 
 @takes_settings("step_advantages")
