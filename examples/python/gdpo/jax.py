@@ -120,11 +120,13 @@ class _Shape(NamedTuple):
 
 
 def _called(call: Callable[..., Sequence[Any]], shapes: Callable[[], Sequence[_Shape]],
-            arrays: Dict[str, Any]) -> List[jax.Array]:
+            arrays: Dict[str, Any], refused: Sequence[str] = ()) -> List[jax.Array]:
     """What a function of arrays of NumPy returns, as arrays of JAX.
 
     Arrays of JAX go through the callback; others, which JAX might narrow, to the function as they
     are. Where JAX traces nothing, there is no callback.
+
+    refused: the arrays by which JAX may not differentiate the results; by others they have none.
     """
     ours = {name: array for name, array in arrays.items() if isinstance(array, jax.Array)}
     others = {name: array for name, array in arrays.items() if name not in ours}
@@ -135,8 +137,9 @@ def _called(call: Callable[..., Sequence[Any]], shapes: Callable[[], Sequence[_S
     def in_numpy(*given: Any) -> List[np.ndarray]:
         found = call(**others, **dict(zip(ours, map(np.asarray, given))))
         return [np.asarray(result, of.dtype) for result, of in zip(found, results)]
-    return jax.pure_callback(in_numpy, results, *map(jax.lax.stop_gradient, ours.values()),
-                             vmap_method="sequential")
+    given = [array if name in refused else jax.lax.stop_gradient(array)
+             for name, array in ours.items()]
+    return jax.pure_callback(in_numpy, results, *given, vmap_method="sequential")
 
 
 #: The arguments that are arrays; others are Python's.
@@ -282,7 +285,8 @@ class _Call:
             dtype = np.float64 if double else np.float32
             return [_Shape((), dtype), _Shape((len(names(self.loss.kind)),), np.float64),
                     *(_Shape(by[name].shape, dtype) for name in self.by if gradient)]
-        return _called(call, shapes, {**by, **others})
+        # A derivative of the gradient would be 0: a callback refuses it, with JAX's words.
+        return _called(call, shapes, {**by, **others}, self.by)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
