@@ -7,4 +7,5 @@ from ._measured import LossLine
 class LossModule(LossLine, torch.nn.Module):
     """A loss whose settings are those of a line, as a module."""
 
-    __repr__ = torch.nn.Module.__repr__
+    def __repr__(self) -> str:
+        return torch.nn.Module.__repr__(self)

@@ -34,7 +34,7 @@ from . import numpy as _numpy
 from ._measured import AdvantagesAndReport, Metrics, Report, ValueMetrics
 from ._names import names
 from ._ndarrays import array_of
-from ._rows import numbered, plain, with_nan
+from ._rows import check_counted, numbered, plain, with_nan
 from .numpy import (Setting, contrastive_losses, estimator_settings, estimators, get_num_threads,
                     loss_settings, losses, outcome_estimators, set_num_threads, step_estimators,
                     token_estimators, value_losses, whitenings)
@@ -42,8 +42,8 @@ from .numpy import (Setting, contrastive_losses, estimator_settings, estimators,
 try:
     import jax
     import jax.numpy as jnp
-except ModuleNotFoundError as error:
-    if error.name != "jax":
+except ModuleNotFoundError as _error:
+    if _error.name != "jax":
         raise
     raise ImportError("gdpo.jax needs JAX, which is not installed: pip install 'gdpo[jax]'"
                       ) from None
@@ -176,37 +176,40 @@ def _in_jax(text: Optional[str]) -> Optional[str]:
     return text and text.replace("gdpo.numpy.", "gdpo.jax.").replace("of arrays", "of jax.Array")
 
 
-def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]",
-               shapes: Callable[[Dict[str, Any]], List[_Shape]]) -> "Callable[_P, _R]":
-    """The call of gdpo.numpy for arrays of JAX.
+def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]"
+               ) -> "Callable[[Callable[[Dict[str, Any]], List[_Shape]]], Callable[_P, _R]]":
+    """The call of gdpo.numpy for arrays of JAX, from a function that gives the shapes of its
+    results for the arguments that are given.
 
-    kind: what it returns. shapes: those of its arrays, from the arguments that are given.
+    kind: what it returns.
     """
     title = f"gdpo::{function.__name__}"
     places = [name for name, parameter in inspect.signature(function).parameters.items()
               if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
-    @functools.wraps(function)
-    def call(*given: Any, **named: Any) -> Any:
-        twice = named.keys() & set(places[:len(given)])
-        if len(given) > len(places) or twice:
-            return function(*given, **named)  # whose TypeError says it
-        named = {**dict(zip(places, given)), **named}
-        arrays = {name: _array(title, name, value) for name, value in named.items()
-                  if name in _ARRAYS and value is not None}
-        others = {name: value for name, value in named.items() if name not in arrays}
-        parts = _called(lambda **own: _flat(function(**others, **own)),  # type: ignore[call-arg]
-                        lambda: shapes({**others, **arrays}), arrays)
-        if kind is jax.Array:
-            return parts[0]
-        if not others.get("report"):
-            return parts[0] if len(parts) == 1 else kind(*parts)
-        report = Report(parts.pop(), _reward_count(arrays["rewards"]))
-        with_report: Any = AdvantagesAndReport if len(parts) == 1 else AdvantagesReturnsAndReport
-        return with_report(*parts, report)
+    def change(shapes: Callable[[Dict[str, Any]], List[_Shape]]) -> "Callable[_P, _R]":
+        @functools.wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            if len(given) > len(places) or named.keys() & set(places[:len(given)]):
+                return function(*given, **named)  # whose TypeError says it
+            named = {**dict(zip(places, given)), **named}
+            arrays = {name: _array(title, name, value) for name, value in named.items()
+                      if name in _ARRAYS and value is not None}
+            others: Dict[str, Any] = {n: named[n] for n in named.keys() - arrays.keys()}
+            parts = _called(lambda **own: _flat(cast(Any, function)(**others, **own)),
+                            lambda: shapes({**others, **arrays}), arrays)
+            if kind is jax.Array:
+                return parts[0]
+            if not others.get("report"):
+                return parts[0] if len(parts) == 1 else kind(*parts)
+            report = Report(parts.pop(), _reward_count(arrays["rewards"]))
+            with_report: Any = (AdvantagesAndReport if len(parts) == 1 else
+                                AdvantagesReturnsAndReport)
+            return with_report(*parts, report)
 
-    call.__module__, call.__doc__ = __name__, _in_jax(call.__doc__)
-    return call
+        call.__module__, call.__doc__ = shapes.__module__, _in_jax(call.__doc__)
+        return call
+    return change
 
 
 def _reward_count(rewards: Any) -> int:
@@ -227,40 +230,58 @@ def _of_report(given: Dict[str, Any]) -> List[_Shape]:
     return [_Shape((len(names("report", _reward_count(given["rewards"]))),), np.float64)]
 
 
-def _of_tokens(given: Dict[str, Any], rewards: str, otherwise: Any) -> List[_Shape]:
+def _of_tokens(function: str, given: Dict[str, Any], rewards: str, otherwise: Any
+               ) -> List[_Shape]:
     """Advantages and returns of tokens; `otherwise` is their type without an array that has one."""
     arrays = [given[name] for name in (rewards, "values", "logp", "ref_logp") if name in given]
     if not arrays and "mask" not in given:
-        raise ValueError("gdpo::batch: given no array of tokens; needed: one, at least the mask")
+        raise ValueError(f"{function}: batch: given no array of tokens; needed: one, at least the "
+                         "mask")
     double = any(a.dtype == np.float64 for a in arrays) if arrays else otherwise == np.float64
     return [_Shape((*arrays, given.get("mask"))[0].shape, np.float64 if double else np.float32)] * 2
 
 
-def _of_rows(given: Dict[str, Any]) -> List[_Shape]:
-    """One number for each row of the tokens."""
+@_of_arrays(_numpy.advantages, cast(Type[Any], AdvantagesAndReport))
+def advantages(given: Dict[str, Any]) -> List[_Shape]:
+    return [_of_rewards(given), *_of_report(given)]
+
+
+@_of_arrays(_numpy.token_advantages, AdvantagesAndReturns)
+def token_advantages(given: Dict[str, Any]) -> List[_Shape]:
+    return _of_tokens("gdpo::token_advantages", given, "rewards",
+                      getattr(given.get("row_rewards"), "dtype", None))
+
+
+@_of_arrays(_numpy.outcome_advantages, cast(Type[Any], AdvantagesAndReturns))
+def outcome_advantages(given: Dict[str, Any]) -> List[_Shape]:
+    return [*_of_tokens("gdpo::outcome_advantages", given, "token_rewards",
+                         _of_rewards(given).dtype), *_of_report(given)]
+
+
+@_of_arrays(_numpy.step_advantages, jax.Array)
+def step_advantages(given: Dict[str, Any]) -> List[_Shape]:
+    return [_of_rewards(given)]
+
+
+@_of_arrays(_numpy.count, jax.Array)
+def count(given: Dict[str, Any]) -> List[_Shape]:
+    return [_Shape((4,), np.float64)]
+
+
+@_of_arrays(_numpy.count_group_tokens, jax.Array)
+def count_group_tokens(given: Dict[str, Any]) -> List[_Shape]:
     if "offsets" in given:
         return [_Shape((given["offsets"].shape[0] - 1,), np.float64)]
+    check_counted("gdpo::count_group_tokens", *map(given.get, ("mask", "logp", "offsets")))
     tokens = given["mask"] if "mask" in given else given["logp"]
     return [_Shape((math.prod(tokens.shape[:-1]),), np.float64)]
 
 
-advantages = _of_arrays(
-    _numpy.advantages, cast(Type[Any], AdvantagesAndReport),
-    lambda given: [_of_rewards(given), *_of_report(given)])
-token_advantages = _of_arrays(
-    _numpy.token_advantages, AdvantagesAndReturns,
-    lambda given: _of_tokens(given, "rewards", getattr(given.get("row_rewards"), "dtype", None)))
-outcome_advantages = _of_arrays(
-    _numpy.outcome_advantages, cast(Type[Any], AdvantagesAndReturns),
-    lambda given: [*_of_tokens(given, "token_rewards", _of_rewards(given).dtype),
-                   *_of_report(given)])
-step_advantages = _of_arrays(_numpy.step_advantages, jax.Array,
-                             lambda given: [_of_rewards(given)])
-count = _of_arrays(_numpy.count, jax.Array, lambda given: [_Shape((4,), np.float64)])
-count_group_tokens = _of_arrays(_numpy.count_group_tokens, jax.Array, _of_rows)
-whiten = _of_arrays(_numpy.whiten, jax.Array, lambda given: [_Shape(
-    given["values"].shape, np.float64 if given["values"].dtype.kind in "biu" or
-    given["values"].dtype == np.float64 else np.float32)])
+@_of_arrays(_numpy.whiten, jax.Array)
+def whiten(given: Dict[str, Any]) -> List[_Shape]:
+    values = given["values"]
+    double = values.dtype == np.float64 or values.dtype.kind in "biu"
+    return [_Shape(values.shape, np.float64 if double else np.float32)]
 
 
 class _Call:
@@ -335,8 +356,17 @@ class _Differentiable:
 
 
 class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
-    __doc__ = _in_jax(_numpy.PolicyLoss.__doc__)
-    _by, kind = "logp", "result"
+    """A policy loss over tokens, differentiable by log-probs and entropies: `gdpo.PolicyLoss`.
+
+        dapo = gdpo.jax.PolicyLoss("dapo", low=0.2, high=0.28)
+        loss, metrics = dapo(logp, old_logp=old_logp, mask=mask, advantages=advantages,
+                             counts=gdpo.jax.count(mask=mask))
+
+    name, level, settings: as for gdpo.numpy.PolicyLoss, and so are the arguments of the call.
+    """
+
+    _by: ClassVar[str] = "logp"
+    kind: ClassVar[str] = "result"
 
     if TYPE_CHECKING:
         def __call__(self, logp: Any, *, counts: Any,  # type: ignore[override]
@@ -347,8 +377,17 @@ class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
 
 
 class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
-    __doc__ = _in_jax(_numpy.ContrastiveLoss.__doc__)
-    _by, kind = "logp", "result"
+    """REAL, differentiable by log-probs: `gdpo.ContrastiveLoss`.
+
+        real = gdpo.jax.ContrastiveLoss("real", tau=0.5, beta=0.0)
+        loss, metrics = real(logp, old_logp=old_logp, mask=mask, advantages=advantages,
+                             group_size=8, counts=gdpo.jax.count(mask=mask, group_size=8))
+
+    name, settings: as for gdpo.numpy.ContrastiveLoss, and so are the arguments of the call.
+    """
+
+    _by: ClassVar[str] = "logp"
+    kind: ClassVar[str] = "result"
 
     if TYPE_CHECKING:
         def __call__(self, logp: Any, *, counts: Any,  # type: ignore[override]
@@ -359,8 +398,17 @@ class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
 
 
 class ValueLoss(_Differentiable, _numpy.ValueLoss):
-    __doc__ = _in_jax(_numpy.ValueLoss.__doc__)
-    _by, kind = "values", "value_result"
+    """The loss of a critic, differentiable by its values: `gdpo.ValueLoss`.
+
+        value_loss = gdpo.jax.ValueLoss("verl::value_loss", clip=0.2)
+        loss, metrics = value_loss(values, old_values=old_values, returns=returns, mask=mask,
+                                   counts=gdpo.jax.count(mask=mask))
+
+    name, settings: as for gdpo.numpy.ValueLoss, and so are the arguments of the call.
+    """
+
+    _by: ClassVar[str] = "values"
+    kind: ClassVar[str] = "value_result"
 
     if TYPE_CHECKING:
         def __call__(self, values: Any, *, returns: Any,  # type: ignore[override]
