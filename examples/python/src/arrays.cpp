@@ -51,8 +51,9 @@ Registry& registry() {
   return only;
 }
 
-/// The threads of all calls: a pool that is made when it is first needed, and made anew in a process
-/// that was forked, which has none of the threads. Nothing waits for them at the end of the process.
+/// The threads of all calls: a pool that is made when it is first needed, and made anew in a
+/// process that was forked, which has none of the threads. Nothing waits for them at the end of the
+/// process.
 class Threads {
  public:
   static Threads& all() {

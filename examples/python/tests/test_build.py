@@ -97,4 +97,4 @@ def test_the_oldest_release_is_said_alike():
     spec.loader.exec_module(module)
     assert module.OLDEST == OLDEST
     project = BACKEND.with_name("pyproject.toml").read_text(encoding="utf-8")
-    assert f'dependencies = ["torch>={OLDEST[0]}.{OLDEST[1]}"]' in project
+    assert f'torch = ["torch>={OLDEST[0]}.{OLDEST[1]}"]' in project
