@@ -3,6 +3,7 @@
 A page for each module of the package, from the docstrings of its public names. These are plain
 text; `to_rst` makes of it what Sphinx reads.
 """
+import importlib
 import inspect
 import pathlib
 import re
@@ -58,7 +59,10 @@ TITLES = {
     "_update": "Around the loss",
     "_ranks": "Ranks", "_entropy": "Adaptive entropy", "_diagnose": "Diagnosis",
     "_mismatch": "Sampler and trainer", "_explain": "One group in detail",
+    "_measured": "What calls measure",
     "configs": "A trainer's configuration", "_settings": "Settings", "_names": "Names"}
+#: The modules with the calls for other arrays, which have a page each.
+DOORS = {"numpy": "NumPy", "jax": "JAX"}
 
 
 def _escaped(text: str) -> str:
@@ -124,7 +128,9 @@ def _process(app: Any, what: str, name: str, value: Any, options: Any, lines: Li
 def _own_signatures() -> None:
     """Shows each function as it is written: the settings are in a table below, and overloads, which
     are for type checkers, say the same once more."""
-    for name, value, _ in docstrings.public():
+    doors = [importlib.import_module(f"gdpo.{door}") for door in DOORS]
+    for name, value, _ in (named for module in (gdpo, *doors)
+                           for named in docstrings.public(module)):
         function: Any = value.__init__ if inspect.isclass(value) else value
         if "__signature__" in getattr(function, "__dict__", {}):
             del function.__signature__
@@ -149,12 +155,12 @@ def _pages() -> Dict[str, List[str]]:
         order.index(page[0]) if page[0] in order else len(order), page[0])))
 
 
-def _directive(name: str) -> List[str]:
-    value = getattr(gdpo, name)
+def _directive(name: str, module: Any = gdpo) -> List[str]:
+    value = getattr(module, name)
     if not inspect.isclass(value):
-        return [f".. autofunction:: gdpo.{name}", ""]
+        return [f".. autofunction:: {module.__name__}.{name}", ""]
     has_call = "__call__" in vars(value)
-    return [f".. autoclass:: gdpo.{name}", "   :members:",
+    return [f".. autoclass:: {module.__name__}.{name}", "   :members:",
             "   :inherited-members: tuple,Module,Mapping", "   :exclude-members: extra_repr",
             *(["   :special-members: __call__"] if has_call else []), ""]
 
@@ -176,10 +182,19 @@ def _generate() -> None:
             first = docstrings.parts(inspect.getdoc(value) or "")[0].text
             listed += [f"   * - :py:obj:`gdpo.{name}`", f"     - {_inline(first)}"]
         (folder / f"{module.strip('_')}.rst").write_text("\n".join(page), encoding="utf-8")
+    for door, heading in DOORS.items():
+        module = importlib.import_module(f"gdpo.{door}")
+        page = [heading, "=" * len(heading), "", *to_rst(inspect.getdoc(module) or "", []),
+                f".. py:currentmodule:: gdpo.{door}", ""]
+        for name in module.__all__:
+            if getattr(module, name).__module__ == module.__name__:
+                page += _directive(name, module)
+        (folder / f"{door}.rst").write_text("\n".join(page), encoding="utf-8")
     (folder / "names.txt").write_text("\n".join(listed), encoding="utf-8")
     (folder / "pages.txt").write_text("\n".join(
         [".. toctree::", "   :caption: The calls", "   :hidden:", "",
-         *(f"   /reference/{module.strip('_')}" for module in _pages())]), encoding="utf-8")
+         *(f"   /reference/{module.strip('_')}" for module in (*_pages(), *DOORS))]),
+        encoding="utf-8")
 
 
 def setup(app: Any) -> None:

@@ -62,15 +62,16 @@ def members(kind: type) -> Iterator[Tuple[str, Any]]:
                 yield name, value
 
 
-def public() -> Iterator[Named]:
+def public(module: Any = gdpo) -> Iterator[Named]:
     """Every public name of the package, members of a class behind it.
 
-    But those with underscores, such as __version__, which Python's conventions explain.
+    But those with underscores, such as __version__, which Python's conventions explain. Of another
+    module, gdpo.numpy or gdpo.jax, those that it defines.
     """
-    for name in gdpo.__all__:
-        if name.startswith("__"):
+    for name in module.__all__:
+        value = getattr(module, name)
+        if name.startswith("__") or (module is not gdpo and value.__module__ != module.__name__):
             continue
-        value = getattr(gdpo, name)
         yield Named(name, value, inspect.getdoc(value) or "")
         if inspect.isclass(value):
             for member, function in members(value):
@@ -194,11 +195,11 @@ class Example(NamedTuple):
     before: str  #: The example of the class that it is a member of, which runs first.
 
 
-def examples() -> List[Example]:
+def examples(module: Any = gdpo) -> List[Example]:
     """The examples of all public names."""
     found: List[Example] = []
     of_class: Dict[str, str] = {}
-    for name, _, doc in public():
+    for name, _, doc in public(module):
         lines = example_of(doc)
         owner, _, member = name.partition(".")
         if not member:

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     _P = ParamSpec("_P")
     _R = TypeVar("_R")
 
+    def _typed_as(function: Callable[_P, Any], kind: Type[_R]
+                  ) -> Callable[[Callable[..., Any]], Callable[_P, _R]]:
+        """A decorator that gives a method the parameters of another one, and a result."""
+
 __all__ = ["AdvantagesAndReport", "AdvantagesAndReturns", "AdvantagesReturnsAndReport",
            "ContrastiveLoss", "LossAndMetrics", "Metrics", "PolicyLoss", "Report", "Setting",
            "ValueLoss", "ValueLossAndMetrics", "ValueMetrics", "advantages", "contrastive_losses",
@@ -368,9 +372,9 @@ class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
     _by: ClassVar[str] = "logp"
     kind: ClassVar[str] = "result"
 
-    if TYPE_CHECKING:
-        def __call__(self, logp: Any, *, counts: Any,  # type: ignore[override]
-                     **arrays: Any) -> LossAndMetrics: ...
+    if TYPE_CHECKING:  # the result is another one
+        @_typed_as(_numpy.PolicyLoss.__call__, LossAndMetrics)  # type: ignore[override]
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def _returned(self, value: Any, result: Any) -> LossAndMetrics:
         return LossAndMetrics(value, Metrics(result))
@@ -389,9 +393,9 @@ class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
     _by: ClassVar[str] = "logp"
     kind: ClassVar[str] = "result"
 
-    if TYPE_CHECKING:
-        def __call__(self, logp: Any, *, counts: Any,  # type: ignore[override]
-                     **arrays: Any) -> LossAndMetrics: ...
+    if TYPE_CHECKING:  # the result is another one
+        @_typed_as(_numpy.ContrastiveLoss.__call__, LossAndMetrics)  # type: ignore[override]
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def _returned(self, value: Any, result: Any) -> LossAndMetrics:
         return LossAndMetrics(value, Metrics(result))
@@ -401,7 +405,7 @@ class ValueLoss(_Differentiable, _numpy.ValueLoss):
     """The loss of a critic, differentiable by its values: `gdpo.ValueLoss`.
 
         value_loss = gdpo.jax.ValueLoss("verl::value_loss", clip=0.2)
-        loss, metrics = value_loss(values, old_values=old_values, returns=returns, mask=mask,
+        loss, metrics = value_loss(values + 0.1, old_values=values, returns=returns, mask=mask,
                                    counts=gdpo.jax.count(mask=mask))
 
     name, settings: as for gdpo.numpy.ValueLoss, and so are the arguments of the call.
@@ -410,9 +414,9 @@ class ValueLoss(_Differentiable, _numpy.ValueLoss):
     _by: ClassVar[str] = "values"
     kind: ClassVar[str] = "value_result"
 
-    if TYPE_CHECKING:
-        def __call__(self, values: Any, *, returns: Any,  # type: ignore[override]
-                     counts: Any, **arrays: Any) -> ValueLossAndMetrics: ...
+    if TYPE_CHECKING:  # the result is another one
+        @_typed_as(_numpy.ValueLoss.__call__, ValueLossAndMetrics)  # type: ignore[override]
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def _returned(self, value: Any, result: Any) -> ValueLossAndMetrics:
         return ValueLossAndMetrics(value, ValueMetrics(result))

@@ -492,7 +492,7 @@ class ValueLoss(_Loss):
     """The loss of a critic with its gradient and metrics: `gdpo.ValueLoss` of arrays.
 
         value_loss = gdpo.numpy.ValueLoss("verl::value_loss", clip=0.2)
-        loss, gradient, metrics = value_loss(values, old_values=old_values, returns=returns,
+        loss, gradient, metrics = value_loss(values + 0.1, old_values=values, returns=returns,
                                              mask=mask, counts=gdpo.numpy.count(mask=mask))
 
     name: one of `value_losses()`, perhaps with settings behind it.

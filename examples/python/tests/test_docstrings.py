@@ -1,9 +1,11 @@
 """Every public name has a docstring that tells of its arguments and shows a call, and that runs."""
+import importlib
 import importlib.util
 import pathlib
 import re
 
 import pytest
+import torch
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 
@@ -33,6 +35,25 @@ def run(name, *examples):
 def test_example(example, capsys):
     run(example.name, example.before, example.lines)
     assert "nan" not in re.findall(r"\w+", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ("numpy", "jax"))
+def test_examples_of_arrays(name):
+    """Those of gdpo.numpy and gdpo.jax, with the tensors as arrays."""
+    module = importlib.import_module(f"gdpo.{name}")
+    shown = docstrings.examples(module)
+    assert {example.name for example in shown} >= {
+        named for named in module.__all__ if hasattr(docstrings.gdpo, named) and
+        getattr(module, named).__module__ == module.__name__
+        and not named.startswith("Advantages")}
+    for example in shown:
+        names = {key: value.detach().numpy() if isinstance(value, torch.Tensor) else value
+                 for key, value in run(example.name).items()}
+        exec(compile(f"import gdpo.{name}\n{example.before}\n{example.lines}",
+                     f"the example of gdpo.{name}.{example.name}", "exec"), names)
+    lacking = [named.name for named in docstrings.public(module)
+               if not named.doc and named.name != "Metrics"]
+    assert lacking == []
 
 
 def test_every_public_name_is_documented():

@@ -4,6 +4,7 @@ The file runs, too. A test asks for every name of gdpo.__all__ and every member 
 """
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
+import jax
 import numpy
 import torch
 from typing_extensions import assert_type
@@ -225,3 +226,17 @@ assert_type(given.unsupported, Mapping[str, str])
 # Arrays of NumPy, and objects of which nothing is known, as they come from other libraries.
 of_numpy = gdpo.advantages(array, group_size=2)
 numpy_mean: Any = of_numpy.mean()
+
+# The calls without PyTorch.
+table = numpy.zeros((4, 3))
+array_counts = gdpo.numpy.count(mask=numpy.ones((4, 3)))
+of_arrays = gdpo.numpy.PolicyLoss("dapo", low=0.1)(table, advantages=array, counts=array_counts)
+assert_type(of_arrays, gdpo.numpy.PolicyLossAndGradients)
+assert_type(of_arrays.metrics, gdpo.Metrics)
+assert_type(gdpo.numpy.token_advantages(row_rewards=array, values=table, gamma=0.9),
+            gdpo.numpy.AdvantagesAndReturns)
+assert_type(gdpo.jax.count(mask=numpy.ones((4, 3))), jax.Array)
+of_jax = gdpo.jax.PolicyLoss("dapo", low=0.1)(table, advantages=array, counts=array_counts)
+assert_type(of_jax, gdpo.jax.LossAndMetrics)
+assert_type(gdpo.jax.token_advantages(row_rewards=array, values=table, gamma=0.9),
+            gdpo.jax.AdvantagesAndReturns)

@@ -28,6 +28,10 @@ gdpo.PolicyLoss("dapo", lo=0.2)  # refused: call-arg, reportCallIssue
 gdpo.ContrastiveLoss("real", tua=0.5)  # refused: call-arg, reportCallIssue
 policy_loss(logp, counts=counts, advantage=advantages)  # refused: call-arg, reportCallIssue
 real(logp, counts=counts, groups=2)  # refused: call-arg, reportCallIssue
+gdpo.numpy.count(masks=[1])  # refused: call-arg, reportCallIssue
+gdpo.numpy.PolicyLoss("dapo", lo=0.2)  # refused: call-arg, reportCallIssue
+gdpo.jax.whiten([1.0], masks=[1])  # refused: call-arg, reportCallIssue
+gdpo.jax.ValueLoss()([1.0], counts=counts, return_=[1])  # refused: call-arg, reportCallIssue
 
 # An argument that is missing.
 policy_loss(logp, advantages=advantages)  # refused: call-arg, reportCallIssue
