@@ -373,8 +373,9 @@ class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
     kind: ClassVar[str] = "result"
 
     if TYPE_CHECKING:  # the result is another one
-        @_typed_as(_numpy.PolicyLoss.__call__, LossAndMetrics)  # type: ignore[override]
-        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
+        @_typed_as(_numpy.PolicyLoss.__call__, LossAndMetrics)
+        def __call__(  # type: ignore[override]
+            self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def _returned(self, value: Any, result: Any) -> LossAndMetrics:
         return LossAndMetrics(value, Metrics(result))
@@ -394,8 +395,9 @@ class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
     kind: ClassVar[str] = "result"
 
     if TYPE_CHECKING:  # the result is another one
-        @_typed_as(_numpy.ContrastiveLoss.__call__, LossAndMetrics)  # type: ignore[override]
-        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
+        @_typed_as(_numpy.ContrastiveLoss.__call__, LossAndMetrics)
+        def __call__(  # type: ignore[override]
+            self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def _returned(self, value: Any, result: Any) -> LossAndMetrics:
         return LossAndMetrics(value, Metrics(result))
@@ -415,8 +417,9 @@ class ValueLoss(_Differentiable, _numpy.ValueLoss):
     kind: ClassVar[str] = "value_result"
 
     if TYPE_CHECKING:  # the result is another one
-        @_typed_as(_numpy.ValueLoss.__call__, ValueLossAndMetrics)  # type: ignore[override]
-        def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
+        @_typed_as(_numpy.ValueLoss.__call__, ValueLossAndMetrics)
+        def __call__(  # type: ignore[override]
+            self, *arguments: Any, **keywords: Any) -> Any: ...
 
     def _returned(self, value: Any, result: Any) -> ValueLossAndMetrics:
         return ValueLossAndMetrics(value, ValueMetrics(result))
