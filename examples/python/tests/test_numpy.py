@@ -491,7 +491,8 @@ def test_fork():
         "for _ in range(3):\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
-        "        os._exit(0 if call() == want and gn.get_num_threads() == 3 else 1)\n"
+        "        same = call() == want and gn.get_num_threads() == 3\n"
+        "        os._exit(0 if same and len(os.listdir('/proc/self/task')) == 3 else 1)\n"
         "    assert os.waitpid(child, 0)[1] == 0 and call() == want\n")
 
 
