@@ -5,6 +5,7 @@
 """
 import ast
 import ctypes
+import functools
 import math
 import operator
 import pathlib
@@ -54,6 +55,13 @@ _TYPES = {"uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 
 _NAMES = {code: name for name, code in _TYPES.items()}
 
 
+@functools.lru_cache(maxsize=None)
+def _code_of(dtype: np.dtype) -> int:
+    """The number of an element type; -1 for none. NumPy makes the name of one anew each time."""
+    return _TYPES.get(dtype.name, -1)
+
+
+@functools.lru_cache(maxsize=None)
 def _dtype_of(code: int) -> np.dtype:
     name = _NAMES[code]
     if name != "bfloat16" and not name.startswith("float8"):
@@ -74,7 +82,7 @@ def array_of(function: str, name: str, value: Any) -> np.ndarray:
         raise ValueError(f"{function}: {name}: given a masked array, whose mask nobody reads; "
                          "needed: an array, and its mask as an argument of its own")
     dtype = value.dtype
-    if dtype.name not in _TYPES:
+    if _code_of(dtype) < 0:
         raise ValueError(f"{function}: {name}: given dtype {dtype}; needed: an array of numbers")
     if not dtype.isnative:
         value = value.astype(dtype.newbyteorder("="))
@@ -234,7 +242,7 @@ def _packed(argument: _Argument, value: Any) -> int:
     if argument.kind == "Tensor":
         rank, size = value.ndim, value.itemsize
         integers = ctypes.c_int64 * rank
-        return _array(value.ctypes.data, _TYPES[value.dtype.name], rank, integers(*value.shape),
+        return _array(value.ctypes.data, _code_of(value.dtype), rank, integers(*value.shape),
                       integers(*(step // size for step in value.strides)))
     if argument.kind == "str":
         return _string(value, len(value))
