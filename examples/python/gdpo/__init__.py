@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 from ._entropy import AdaptiveEntropy
+from ._load import TORCH_MISSING as _TORCH_MISSING
 from ._load import torch as _torch
 from ._measured import Metrics, Report, ValueMetrics
 from ._names import VERSION as __version__
@@ -72,15 +73,14 @@ if not TYPE_CHECKING:
 def _missing(name: str) -> Any:
     """Loads gdpo.numpy and gdpo.jax when they are first used.
 
-    Errors: ImportError for a name that needs PyTorch, where there is none.
+    Errors: ImportError for a name that needs PyTorch, where there is none or an older one.
     """
     if name in ("jax", "numpy"):
         return importlib.import_module(f".{name}", __name__)
     if not TYPE_CHECKING and name in _FOR_TORCH:
         from . import numpy as for_numpy
         other = f"; gdpo.numpy.{name} is for NumPy" if name in for_numpy.__all__ else ""
-        raise ImportError(f"gdpo.{name} is for PyTorch, which is not installed: pip install "
-                          f"'gdpo[torch]'{other}")
+        raise ImportError(f"gdpo.{name} is for PyTorch{_TORCH_MISSING}{other}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

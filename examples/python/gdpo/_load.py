@@ -2,22 +2,31 @@
 import pathlib
 from typing import Any, List
 
-torch: Any = None
-try:
-    import torch
-except ModuleNotFoundError as error:
-    if error.name != "torch":
-        raise
-
 OLDEST = (2, 10)
 _FOLDER = pathlib.Path(__file__).parent
 
 
-def _check_torch() -> None:
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST:
-        raise ImportError(f"gdpo needs PyTorch {OLDEST[0]}.{OLDEST[1]} or later, and this is "
-                          f"{torch.__version__}: pip install 'torch>={OLDEST[0]}.{OLDEST[1]}'")
+def _too_old(version: str) -> bool:
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < OLDEST
+
+
+torch: Any = None
+#: Why nothing here is for PyTorch, behind that word; or nothing.
+TORCH_MISSING = ""
+try:
+    import torch
+    if _too_old(torch.__version__):
+        needed = ".".join(map(str, OLDEST))
+        TORCH_MISSING = (f" {needed} or later, and this is {torch.__version__}: pip install "
+                         f"'torch>={needed}'")
+        torch = None
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    TORCH_MISSING = ", which is not installed: pip install 'gdpo[torch]'"
+
+
+def _check_operators() -> None:
     if not (_FOLDER / "_operators.so").exists():
         raise ImportError(f"gdpo was imported from {_FOLDER}, which is its source without the "
                           "compiled operators; needed: the installed package (pip install "
@@ -50,7 +59,7 @@ if torch is None:
     from ._ndarrays import argument_names, ops
     CUDA_MISSING = "there is no PyTorch"
 else:
-    _check_torch()
+    _check_operators()
     torch.ops.load_library(_FOLDER / "_operators.so")
     ops = torch.ops.gdpo
     CUDA_MISSING = _cuda_missing()

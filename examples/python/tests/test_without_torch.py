@@ -86,6 +86,21 @@ def test_without_jax():
                      "True\n")
 
 
+def test_old_pytorch_is_none(tmp_path):
+    """One that is too old is as good as none, and the words say which is needed."""
+    (tmp_path / "torch.py").write_text("__version__ = '2.9.1+cu128'")
+    words = run("""
+import gdpo, gdpo.numpy
+print(gdpo.numpy.advantages([1.0, 0.0], group_size=2).tolist() != [])
+try:
+    from gdpo import advantages
+except ImportError as error:
+    print(error)
+""", without=f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n").splitlines()
+    of = "is for PyTorch 2.10 or later, and this is 2.9.1+cu128: pip install 'torch>=2.10'"
+    assert words == ["True", f"gdpo.advantages {of}; gdpo.numpy.advantages is for NumPy"]
+
+
 def test_broken_pytorch_is_told(tmp_path):
     """One that is installed and does not load is no PyTorch that is missing."""
     (tmp_path / "torch.py").write_text("import missing_part")
