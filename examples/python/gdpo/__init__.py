@@ -14,7 +14,7 @@ gdpo, by the name that it has there: `gdpo.losses()` and `gdpo.estimators()` lis
 
 gdpo.numpy and gdpo.jax have such calls for arrays of NumPy and JAX, and need no PyTorch.
 """
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any, List
 
 from ._entropy import AdaptiveEntropy
@@ -89,4 +89,5 @@ if not TYPE_CHECKING:  # type checkers would take any name
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), "jax", "numpy"})
+    modules = {name for name in ("jax", "numpy") if importlib.util.find_spec(name)}
+    return sorted({*globals(), *modules})

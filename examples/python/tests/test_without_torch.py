@@ -81,6 +81,7 @@ def test_command():
 def test_without_jax():
     words = run("sys.modules['jax'] = None\nimport gdpo.numpy\n"
                 "try:\n    gdpo.jax\nexcept ImportError as error:\n    print(error)\n"
+                "import pydoc\nassert 'numpy' in dir(gdpo) and pydoc.render_doc(gdpo)\n"
                 "print(gdpo.numpy.advantages([1.0, 0.0], group_size=2).tolist() != [])")
     assert words == ("gdpo.jax needs JAX, which is not installed: pip install 'gdpo[jax]'\n"
                      "True\n")
