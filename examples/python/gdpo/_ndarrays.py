@@ -225,7 +225,7 @@ class Operator:
                 return bool(value)
             if argument.kind == "str" and isinstance(value, str):
                 return value.encode()
-        except (TypeError, struct.error):
+        except (TypeError, UnicodeEncodeError, struct.error):
             pass
         if value is _NEEDED:
             raise TypeError(f"gdpo::{self.name}: {argument.name}: needed, and not given")
@@ -312,7 +312,11 @@ def set_num_threads(number: int) -> None:
     number: at least 1; the thread that calls is one of them.
     Errors: ValueError for another number.
     """
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= 2**15:
+    try:
+        threads = 0 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        threads = 0
+    if not 1 <= threads <= 2**15:
         raise ValueError(f"gdpo.numpy.set_num_threads: number: given {number!r}; needed: an "
                          "integer, at least 1")
-    _set_threads(number)
+    _set_threads(threads)

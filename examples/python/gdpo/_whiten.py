@@ -25,7 +25,8 @@ def _counted(values: torch.Tensor, mask: Optional[torch.Tensor]) -> Tuple[
         values, torch.Tensor) else values, "mask": mask})
     dense, valid = arrays["values"], arrays["mask"]
     assert dense is not None
-    numbers = dense.cpu() if dense.is_floating_point() else dense.cpu().double()
+    integers = not (dense.is_floating_point() or dense.is_complex())
+    numbers = dense.cpu().double() if integers else dense.cpu()
     if valid is not None:
         valid = valid.cpu()
         valid = valid if valid.dtype in (torch.bool, torch.uint8) else valid != 0

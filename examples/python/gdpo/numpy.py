@@ -18,8 +18,8 @@ import numpy as np
 
 from ._measured import AdvantagesAndReport, LossLine, Metrics, Report, ValueMetrics
 from ._names import (ARRAYS, VALUE_ARRAYS, contrastive_losses, estimators, in_python, in_words_of,
-                     losses, our_errors, outcome_estimators, step_estimators, token_estimators,
-                     value_losses, whitenings, with_group_offsets)
+                     losses, number, our_errors, outcome_estimators, step_estimators,
+                     token_estimators, value_losses, whitenings, with_group_offsets)
 from ._ndarrays import array_of, get_num_threads, ops, set_num_threads
 from ._numbers import shown
 from ._rows import (check_counted, check_floating, check_given, check_mask, check_step_ids, flat,
@@ -102,7 +102,8 @@ def _needed(function: str, name: str, array: Any) -> np.ndarray:
 
 def _counts(function: str, counts: Any) -> np.ndarray:
     """The counts in the type in which `count` returns them."""
-    return np.asarray(_needed(function, "counts", counts), np.float64)
+    array = _needed(function, "counts", counts)
+    return array if array.dtype.kind == "c" else array.astype(np.float64, copy=False)
 
 
 def _is_floating(array: np.ndarray) -> bool:
@@ -313,16 +314,17 @@ def count(*, given: float = 0.0, mask: Any = None, logp: Any = None, offsets: An
     """
     function = "gdpo::count"
     check_counted(function, mask, logp, offsets)
+    share = 0.0 if given is None else number(function, "given", given)
     arrays = _of_tokens(function, {"mask": mask, "logp": logp, "offsets": offsets})
     if group_size or group_ids is not None or group_offsets is not None:
-        check_given(given)
+        check_given(share)
         groups = _grouping(function, group_size, group_ids, group_offsets)
         with our_errors(with_group_offsets):
             return ops.count_groups(*map(arrays.get, ARRAYS), *groups)
     with our_errors():
         counts = ops.count(*map(arrays.get, ARRAYS))
-    if given:
-        counts[3] = given
+    if share:
+        counts[3] = share
     return counts
 
 
@@ -557,7 +559,7 @@ def whiten(values: Any, mask: Any = None, *, name: str = "tokens",
     given = _of_tokens(function, {"values": _needed(function, "values", values), "mask": mask})
     dense, valid = given["values"], given["mask"]
     assert dense is not None
-    numbers = dense if _is_floating(dense) else dense.astype(np.float64)
+    numbers = dense.astype(np.float64) if dense.dtype.kind in "biu" else dense
     if valid is not None and valid.dtype not in (np.bool_, np.uint8):
         valid = valid != 0
     if numbers.ndim == 3 and (valid is None or valid.shape == numbers.shape):

@@ -231,9 +231,15 @@ def test_whitening_and_counts(dtype):
     for given in ({"mask": mask}, {"logp": values}, {"mask": mask, "given": 3.0},
                   {"mask": mask, "group_size": 4}, {"mask": mask, "group_ids": list("aabbaabb")},
                   {"offsets": torch.tensor([0, 3, 7])}, {"mask": mask, "group_size": 3}, {},
-                  {"mask": mask, "group_size": 4, "given": 1.0},
+                  {"mask": mask, "group_size": 4, "given": 1.0}, {"mask": mask, "given": None},
                   {"mask": torch.full((2, 2), -100)}):
         same(outcome(lambda: gn.count(**arrays(given))), outcome(lambda: gdpo.count(**given)))
+    for given in ("x", [1.0, 2.0]):
+        with pytest.raises(ValueError, match="gdpo::count: given: given .*; needed: a number"):
+            gn.count(mask=array(mask), given=given)
+    for door, numbers in ((gn, np.ones((2, 3), "c8")), (gdpo, torch.ones(2, 3).cfloat())):
+        with pytest.raises(ValueError, match="gdpo::whiten: values: given dtype ComplexFloat"):
+            door.whiten(numbers)
     same(gn.count_group_tokens(mask=array(mask), group_size=4),
          gdpo.count_group_tokens(mask=mask, group_size=4))
 
@@ -335,6 +341,7 @@ def test_metrics_merge():
     {"old_logp": torch.zeros(3)}, {"advantages": torch.zeros(3)}, {"mask": torch.zeros(2, 2)},
     {"logp": torch.zeros(8, 21, dtype=torch.int64)}, {"counts": torch.zeros(3)},
     {"counts": torch.tensor([1.0, 1, 1, 1], dtype=torch.float64)}, {"advantages": None},
+    {"counts": torch.ones(4, dtype=torch.complex128)},
     {"mask": torch.full((8, 21), float("-inf"))}], ids=lambda wrong: next(iter(wrong)))
 def test_mistakes_in_calls(wrong):
     """The same words; the type of counts is PyTorch's alone to refuse."""
@@ -404,8 +411,9 @@ def test_operators():
         count(*[None] * 21)
     with pytest.raises(TypeError, match="gdpo::near: known: needed, and not given"):
         _ndarrays.ops.near("a")
-    with pytest.raises(ValueError, match="gdpo::near: name: given a int; needed: a word"):
-        _ndarrays.ops.near(1, "a")
+    for word, kind in ((1, "int"), ("\ud800", "str")):
+        with pytest.raises(ValueError, match=f"gdpo::near: name: given a {kind}; needed: a word"):
+            _ndarrays.ops.near(word, "a")
     with pytest.raises(ValueError, match="gdpo::names: rewards: given a str; needed: an integer"):
         _ndarrays.ops.names("report", "x")
 
@@ -475,6 +483,7 @@ def test_number_of_threads():
         for mine, first in zip(flat(result[:2]), flat(results[0][:2])):
             assert mine.tobytes() == first.tobytes()
         assert result.metrics == results[0].metrics
+    gn.set_num_threads(np.int64(before))
     for number in (0, -1, 1.5, True, "2"):
         with pytest.raises(ValueError, match="set_num_threads: number: given"):
             gn.set_num_threads(number)
