@@ -16,12 +16,16 @@ them in a callback (jax.pure_callback), one example after the other under vmap. 
 gradient in the same call, by the log-probs, by the entropies where it has a bonus, or by the values
 of a critic; everything else is a constant, and advantages, returns and counts have no gradient.
 There is no second derivative. Metrics and reports are pytrees. Settings, group_size, weights and
-gates are Python's numbers, which a compiled function holds. An error is a ValueError, and in a
-compiled function JAX's error with the same message.
+gates are Python's numbers, which a compiled function holds, and so it holds arrays of NumPy, as
+they were when JAX traced it. Under shard_map a call sees the rows of its device. An error is a
+ValueError, and in a compiled function JAX's error with the same message. Outside of jit, vmap
+compiles each call anew.
 
 Without jax_enable_x64 what is float64 in gdpo.numpy is float32 here: metrics and reports have 7
 digits, and counts are exact to 2^24 tokens; give those of gdpo.numpy.count for more.
 """
+import collections.abc
+import copy
 import functools
 import inspect
 import math
@@ -32,7 +36,7 @@ import numpy as np
 
 from . import numpy as _numpy
 from ._measured import AdvantagesAndReport, Metrics, Report, ValueMetrics
-from ._names import names
+from ._names import TOKEN_ARRAYS, names
 from ._ndarrays import array_of
 from ._rows import check_counted, numbered, plain, with_nan
 from .numpy import (Setting, contrastive_losses, estimator_settings, estimators, get_num_threads,
@@ -123,12 +127,28 @@ class _Shape(NamedTuple):
         return jax.ShapeDtypeStruct(self.shape, jax.dtypes.canonicalize_dtype(self.dtype))
 
 
+def _is_varying(array: jax.Array) -> bool:
+    """Whether it has a value for each device of a shard_map."""
+    kind = jax.typeof(array) if hasattr(jax, "typeof") else None
+    axes = getattr(kind, "manual_axis_type", None)  # in versions before, what they vary over is vma
+    return bool(getattr(axes, "varying", None) or getattr(kind, "vma", None))
+
+
+def _varying_as(arrays: Sequence[jax.Array], results: List[jax.Array]) -> List[jax.Array]:
+    """The same results, over the axes of a shard_map over which any of the arrays varies; JAX takes
+    those of a callback for equal on all devices."""
+    if not any(map(_is_varying, arrays)):
+        return results
+    zero = -sum(jnp.ravel(array)[:0].astype(np.float32).sum() for array in arrays)
+    return [result + zero.astype(result.dtype) for result in results]  # -0, with which bits stay
+
+
 def _called(call: Callable[..., Sequence[Any]], shapes: Callable[[], Sequence[_Shape]],
             arrays: Dict[str, Any], refused: Sequence[str] = ()) -> List[jax.Array]:
     """What a function of arrays of NumPy returns, as arrays of JAX.
 
     Arrays of JAX go through the callback; others, which JAX might narrow, to the function as they
-    are. Where JAX traces nothing, there is no callback.
+    are when JAX traces it. Where JAX traces nothing, there is no callback.
 
     refused: the arrays by which JAX may not differentiate the results; by others they have none.
     """
@@ -136,6 +156,7 @@ def _called(call: Callable[..., Sequence[Any]], shapes: Callable[[], Sequence[_S
     others = {name: array for name, array in arrays.items() if name not in ours}
     if not any(isinstance(array, jax.core.Tracer) for array in ours.values()):
         return [jnp.asarray(result) for result in call(**others, **ours)]
+    others = copy.deepcopy(others)
     results = [shape.in_jax() for shape in shapes()]
 
     def in_numpy(*given: Any) -> List[np.ndarray]:
@@ -143,30 +164,52 @@ def _called(call: Callable[..., Sequence[Any]], shapes: Callable[[], Sequence[_S
         return [np.asarray(result, of.dtype) for result, of in zip(found, results)]
     given = [array if name in refused else jax.lax.stop_gradient(array)
              for name, array in ours.items()]
-    return jax.pure_callback(in_numpy, results, *given, vmap_method="sequential")
+    found = jax.pure_callback(in_numpy, results, *given, vmap_method="sequential")
+    return _varying_as([jax.lax.stop_gradient(array) for array in given], found)
 
 
 #: The arguments that are arrays; others are Python's.
-_ARRAYS = frozenset({"rewards", "group_ids", "group_offsets", "tokens", "valid", "baseline",
-                     "row_weights", "penalty", "rollout_ids", "row_rewards", "values", "logp",
-                     "ref_logp", "mask", "offsets", "bootstrap", "token_rewards", "episode_ids",
-                     "state_ids"})
+_ARRAYS = frozenset({"given", "rewards", "group_ids", "group_offsets", "tokens", "valid",
+                     "baseline", "row_weights", "penalty", "rollout_ids", "row_rewards", "values",
+                     "logp", "ref_logp", "mask", "offsets", "bootstrap", "token_rewards",
+                     "episode_ids", "state_ids"})
 
 
 def _array(function: str, name: str, array: Any) -> Any:
     """An argument with a shape and a type; strings are numbered."""
-    if array is None or isinstance(array, jax.Array):
+    array = _stacked(array)
+    if isinstance(array, jax.Array):
         return array
     if name.endswith("_ids"):
         array = numbered(function, name, array)
-    return array_of(function, name, with_nan(array))
+    return array_of(function, name, plain(array))
+
+
+def _stacked(array: Any) -> Any:
+    """A list in which JAX traces something as an array."""
+    return jnp.asarray(array) if isinstance(array, (list, tuple)) and _is_traced(array) else array
+
+
+def _is_traced(value: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+
+
+def _python(function: str, name: str, value: Any) -> Any:
+    """An argument that is Python's, as a compiled function holds it: without arrays of JAX, which
+    a callback may not use, and whatever becomes of the list, or iterator, that was given."""
+    value = list(value) if isinstance(value, collections.abc.Iterator) else value
+    if _is_traced(value):
+        raise ValueError(f"{function}: {name}: given a traced array; needed: numbers of Python, "
+                         "which a compiled function holds")
+    return jax.tree.map(
+        lambda leaf: np.array(leaf) if isinstance(leaf, (jax.Array, np.ndarray)) else leaf, value)
 
 
 def _needed(function: str, name: str, array: Any) -> Any:
     """An argument that may not be absent."""
     if array is None:
         raise ValueError(f"{function}: {name}: given None; needed: an array of numbers")
-    return _array(function, name, plain(array))
+    return _array(function, name, array)
 
 
 def _flat(result: Any) -> List[Any]:
@@ -188,8 +231,12 @@ def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]"
     kind: what it returns.
     """
     title = f"gdpo::{function.__name__}"
-    places = [name for name, parameter in inspect.signature(function).parameters.items()
+    parameters = inspect.signature(function).parameters
+    places = [name for name, parameter in parameters.items()
               if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    needed = [name for name, parameter in parameters.items()
+              if parameter.default is inspect.Parameter.empty
+              and parameter.kind is not inspect.Parameter.VAR_KEYWORD]
 
     def change(shapes: Callable[[Dict[str, Any]], List[_Shape]]) -> "Callable[_P, _R]":
         @functools.wraps(function)
@@ -197,9 +244,14 @@ def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]"
             if len(given) > len(places) or named.keys() & set(places[:len(given)]):
                 return function(*given, **named)  # whose TypeError says it
             named = {**dict(zip(places, given)), **named}
+            if any(named.get(name) is None for name in needed):
+                return function(**named)  # the same, or its ValueError
+            if "rewards" in places:  # of rows
+                named["rewards"] = with_nan(named["rewards"])
             arrays = {name: _array(title, name, value) for name, value in named.items()
                       if name in _ARRAYS and value is not None}
-            others: Dict[str, Any] = {n: named[n] for n in named.keys() - arrays.keys()}
+            others: Dict[str, Any] = {n: _python(title, n, named[n])
+                                      for n in named.keys() - arrays.keys()}
             parts = _called(lambda **own: _flat(cast(Any, function)(**others, **own)),
                             lambda: shapes({**others, **arrays}), arrays)
             if kind is jax.Array:
@@ -275,7 +327,7 @@ def count(given: Dict[str, Any]) -> List[_Shape]:
 @_of_arrays(_numpy.count_group_tokens, jax.Array)
 def count_group_tokens(given: Dict[str, Any]) -> List[_Shape]:
     if "offsets" in given:
-        return [_Shape((given["offsets"].shape[0] - 1,), np.float64)]
+        return [_Shape((max(math.prod(given["offsets"].shape) - 1, 0),), np.float64)]
     check_counted("gdpo::count_group_tokens", *map(given.get, ("mask", "logp", "offsets")))
     tokens = given["mask"] if "mask" in given else given["logp"]
     return [_Shape((math.prod(tokens.shape[:-1]),), np.float64)]
@@ -301,7 +353,6 @@ class _Call:
                  ) -> List[jax.Array]:
         """Value, numbers of the metrics, and with `gradient` those by each of `by`."""
         def call(**arrays: Any) -> List[Any]:
-            arrays = {**self.fixed, **arrays}
             value, *gradients, metrics = self.loss._call(gradient, arrays.pop("counts"), arrays)
             return [value, metrics.result, *(gradients[:len(self.by)] if gradient else ())]
 
@@ -311,7 +362,7 @@ class _Call:
             return [_Shape((), dtype), _Shape((len(names(self.loss.kind)),), np.float64),
                     *(_Shape(by[name].shape, dtype) for name in self.by if gradient)]
         # A derivative of the gradient would be 0: a callback refuses it, with JAX's words.
-        return _called(call, shapes, {**by, **others}, self.by)
+        return _called(call, shapes, {**self.fixed, **by, **others}, self.by)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -337,6 +388,19 @@ def _backward(call: _Call, kept: List[Tuple[Any, Any]], of_results: Tuple[Any, A
 _evaluated.defvjp(_forward, _backward)
 
 
+_OF_TOKENS = (*TOKEN_ARRAYS, "values", "old_values", "returns")
+
+
+def _as_jax_has_it(function: str, name: str, array: Any) -> Any:
+    """One number for each token in float32 for float64 where JAX has none, as log-probs are then;
+    others as they are."""
+    if isinstance(array, jax.Array) or name not in _OF_TOKENS:
+        return array
+    array = array_of(function, name, plain(array))
+    narrow = array.dtype == np.float64 and not jax.config.jax_enable_x64
+    return array.astype(np.float32) if narrow else array
+
+
 class _Differentiable:
     """A loss of gdpo.numpy for arrays of JAX."""
 
@@ -344,13 +408,13 @@ class _Differentiable:
     kind: ClassVar[str]  # what the library calls the list of its metrics
 
     def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
-        given = {name: array for name, array in {**arrays, "counts": counts}.items()
-                 if array is not None}
+        title = f"gdpo::{type(self).__name__}"
+        given = {name: _as_jax_has_it(title, name, _stacked(array))
+                 for name, array in {**arrays, "counts": counts}.items() if array is not None}
         loss: Any = self
         by = (self._by, "entropies") if loss._has_bonus(arrays.get("entropies")) else (self._by,)
         for name in by:
-            given[name] = jnp.asarray(_needed(f"gdpo::{type(self).__name__}", name,
-                                              given.get(name)))
+            given[name] = jnp.asarray(_needed(title, name, given.get(name)))
         others = {name: array for name, array in given.items()
                   if name not in by and isinstance(array, jax.Array)}
         fixed = {name: given.get(name) for name in (*arrays, "counts") if name not in others}

@@ -236,6 +236,59 @@ def test_vmap():
          np.stack([gn.advantages(np.asarray(r), group_size=4) for r in rewards]))
 
 
+def test_shard_map():
+    """Results differ by device as their arguments do: JAX wants a sum over the devices, and takes
+    the gradient; one device has all the types."""
+    given = in_jax(batch(11, poison=False))
+    counts, logp = gn.count(mask=np.asarray(given["mask"])), given.pop("logp")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
+    P = jax.sharding.PartitionSpec
+
+    def mapped(of_device):
+        return jax.jit(jax.shard_map(of_device, mesh=mesh, in_specs=P("rows"), out_specs=P()))
+
+    def loss(x, others):
+        return gj.PolicyLoss("dapo")(x, **others, counts=counts).loss
+    summed = mapped(lambda x, others: jax.lax.psum(loss(x, others), "rows"))
+    same(jax.grad(summed)(logp, given), jax.grad(loss)(logp, given))
+    with pytest.raises(ValueError, match="out_specs"):
+        mapped(loss)(logp, given)
+
+
+def test_a_compiled_function_holds_its_arrays():
+    """As they were when JAX traced it, whatever becomes of their memory, as JAX does."""
+    given = batch(12, poison=False)
+    logp, counts = jnp.asarray(given.pop("logp")), gn.count(mask=given["mask"])
+    rewards, columns, weights = np.arange(16.0).reshape(8, 2), np.arange(8.0), [1.0, 0.5]
+    calls = (jax.jit(lambda x: gj.PolicyLoss("dapo")(x, **given, counts=counts)),
+             jax.jit(lambda x: gj.advantages(jnp.asarray(rewards) + 0 * x[0, 0], group_size=4,
+                                             weights=weights, penalty=columns,
+                                             gates=iter([(0, 1, 6.5)]))))
+    before = [call(logp) for call in calls]
+    for array in (*given.values(), counts, columns):
+        array[...] = 0
+    weights[1] = 3.0
+    for call, first in zip(calls, before):
+        same(call(logp), first)
+
+
+def test_double_precision_of_numpy():
+    """Arrays of NumPy are float32 where JAX has no float64, all of them."""
+    given = batch(13, np.float64, poison=False)
+    counts = gn.count(mask=given["mask"])
+    narrow = {name: array.astype("f4") if array.dtype == "f8" else array
+              for name, array in given.items()}
+    for kind in (lambda array: array, np.ndarray.tolist):
+        got = gj.PolicyLoss("dapo")(**{n: kind(a) for n, a in given.items()}, counts=counts)
+        want = gn.PolicyLoss("dapo")(**{**narrow, "advantages": given["advantages"]}, counts=counts)
+        same(got, (want.loss, want.metrics))
+    got, want = (door.ValueLoss(clip=0.2)(
+        of["logp"], old_values=of["old_logp"], returns=of["ref_logp"], mask=of["mask"],
+        row_weights=np.linspace(0.1, 1, ROWS), counts=counts)
+        for door, of in ((gj, given), (gn, narrow)))
+    same(got, (want.loss, want.metrics))
+
+
 def test_metrics_are_pytrees():
     """They go through compiled functions and merge; float32 without x64."""
     given = in_jax(batch(9))
@@ -277,6 +330,32 @@ def test_mistakes():
         gj.advantages(rewards, rewards=rewards)
     with pytest.raises(ValueError, match="group_sizes"):
         gj.advantages(rewards, group_sizes=3)
+
+
+def test_mistakes_in_what_is_traced():
+    """They are told when JAX traces, in words; a count of one's own may be traced."""
+    rewards, mask = jnp.ones((8, 2)), jnp.ones((8, 3))
+    for call, words in (
+            (lambda x: gj.advantages(rewards, group_size=x), "advantages: group_size: given a tr"),
+            (lambda x: gj.advantages(rewards, group_size=4, weights=[x, 1]), "weights: given a tr"),
+            (lambda x: gj.advantages(rewards, group_size=4, scale_eps=x), "scale_eps: given a tr"),
+            (lambda x: gj.advantages(None, group_ids=x), "advantages: rewards: given None"),
+            (lambda x: gj.whiten(None, x), "whiten: values: given None"),
+            (lambda x: gj.step_advantages(rewards, group_size=8, episode_ids=None, state_ids=x),
+             "episode_ids: given None")):
+        with pytest.raises(ValueError, match=words):
+            jax.jit(call)(1)
+    with pytest.raises(TypeError, match="'rewards'"):
+        jax.jit(lambda m: gj.outcome_advantages(mask=m, group_size=4))(mask)
+    for name in ("valid", "baseline", "penalty"):  # None is a reward that is missing, and no other
+        with pytest.raises(ValueError, match=f"{name}: given a list"):
+            gj.advantages([1.0, 2.0], group_size=2, **{name: [1.0, None]})
+    with pytest.raises(ValueError, match="values: given a list"):
+        gj.whiten([1.0, None])
+    same(jax.jit(lambda x: gj.count(mask=mask, given=x))(3),
+         gn.count(mask=np.ones((8, 3)), given=3.0))
+    same(jax.jit(lambda x: gj.advantages([x, 1.0, None], group_size=3))(2.0),
+         gn.advantages(np.array([2.0, 1.0, np.nan], "f4"), group_size=3))
 
 
 def test_large_arrays():
