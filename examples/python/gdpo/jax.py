@@ -139,7 +139,7 @@ def _varying_as(arrays: Sequence[jax.Array], results: List[jax.Array]) -> List[j
     those of a callback for equal on all devices."""
     if not any(map(_is_varying, arrays)):
         return results
-    zero = -sum(jnp.ravel(array)[:0].astype(np.float32).sum() for array in arrays)
+    zero: Any = -sum(jnp.ravel(array)[:0].astype(np.float32).sum() for array in arrays)
     return [result + zero.astype(result.dtype) for result in results]  # -0, with which bits stay
 
 
@@ -176,18 +176,18 @@ _ARRAYS = frozenset({"given", "rewards", "group_ids", "group_offsets", "tokens",
 
 
 def _array(function: str, name: str, array: Any) -> Any:
-    """An argument with a shape and a type; strings are numbered."""
-    array = _stacked(array)
+    """An argument with a shape and a type: of JAX where JAX traces it, or a part of a list. Strings
+    are numbered."""
+    if isinstance(array, (list, tuple)) and _is_traced(array):
+        try:
+            return jnp.asarray(array)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{function}: {name}: {error}; needed: an array of numbers") from None
     if isinstance(array, jax.Array):
         return array
     if name.endswith("_ids"):
         array = numbered(function, name, array)
     return array_of(function, name, plain(array))
-
-
-def _stacked(array: Any) -> Any:
-    """A list in which JAX traces something as an array."""
-    return jnp.asarray(array) if isinstance(array, (list, tuple)) and _is_traced(array) else array
 
 
 def _is_traced(value: Any) -> bool:
@@ -245,7 +245,7 @@ def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]"
                 return function(*given, **named)  # whose TypeError says it
             named = {**dict(zip(places, given)), **named}
             if any(named.get(name) is None for name in needed):
-                return function(**named)  # the same, or its ValueError
+                return cast(Any, function)(**named)  # the same, or its ValueError
             if "rewards" in places:  # of rows
                 named["rewards"] = with_nan(named["rewards"])
             arrays = {name: _array(title, name, value) for name, value in named.items()
@@ -391,14 +391,15 @@ _evaluated.defvjp(_forward, _backward)
 _OF_TOKENS = (*TOKEN_ARRAYS, "values", "old_values", "returns")
 
 
-def _as_jax_has_it(function: str, name: str, array: Any) -> Any:
-    """One number for each token in float32 for float64 where JAX has none, as log-probs are then;
-    others as they are."""
-    if isinstance(array, jax.Array) or name not in _OF_TOKENS:
+def _of_loss(function: str, name: str, value: Any) -> Any:
+    """An argument of a loss. What has one number for each token is float32 for float64 where JAX
+    has none, as log-probs are then."""
+    if name == "group_size":
+        return value
+    array = _array(function, name, value)
+    if isinstance(array, jax.Array) or name not in _OF_TOKENS or array.dtype != np.float64:
         return array
-    array = array_of(function, name, plain(array))
-    narrow = array.dtype == np.float64 and not jax.config.jax_enable_x64
-    return array.astype(np.float32) if narrow else array
+    return array.astype(jax.dtypes.canonicalize_dtype(np.float64), copy=False)
 
 
 class _Differentiable:
@@ -409,8 +410,9 @@ class _Differentiable:
 
     def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
         title = f"gdpo::{type(self).__name__}"
-        given = {name: _as_jax_has_it(title, name, _stacked(array))
-                 for name, array in {**arrays, "counts": counts}.items() if array is not None}
+        given = {name: _of_loss(title, name, array) for name, array in arrays.items()
+                 if array is not None}
+        given["counts"] = _needed(title, "counts", counts)
         loss: Any = self
         by = (self._by, "entropies") if loss._has_bonus(arrays.get("entropies")) else (self._by,)
         for name in by:

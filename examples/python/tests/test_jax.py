@@ -341,6 +341,10 @@ def test_mistakes_in_what_is_traced():
             (lambda x: gj.advantages(rewards, group_size=4, scale_eps=x), "scale_eps: given a tr"),
             (lambda x: gj.advantages(None, group_ids=x), "advantages: rewards: given None"),
             (lambda x: gj.whiten(None, x), "whiten: values: given None"),
+            (lambda x: gj.PolicyLoss("dapo")(mask * x, counts=None), "PolicyLoss: counts: given N"),
+            (lambda x: gj.PolicyLoss("dapo")(mask * x, counts=[x, 8, [8], 0]), "counts: "),
+            (lambda x: gj.PolicyLoss("dapo")(mask * x, advantages="x", counts=[x, 8, 8, 0]),
+             "PolicyLoss: advantages: given dtype <U1"),
             (lambda x: gj.step_advantages(rewards, group_size=8, episode_ids=None, state_ids=x),
              "episode_ids: given None")):
         with pytest.raises(ValueError, match=words):
@@ -354,6 +358,10 @@ def test_mistakes_in_what_is_traced():
         gj.whiten([1.0, None])
     same(jax.jit(lambda x: gj.count(mask=mask, given=x))(3),
          gn.count(mask=np.ones((8, 3)), given=3.0))
+    counts, ones = np.array([24.0, 8, 8, 0]), np.ones(8)
+    same(jax.jit(lambda x: gj.PolicyLoss("dapo")(
+        mask * x, advantages=ones, counts=[x + 23, 8, 8, 0]).loss)(1.0),
+         gn.PolicyLoss("dapo")(np.ones((8, 3), "f4"), advantages=ones, counts=counts).loss)
     same(jax.jit(lambda x: gj.advantages([x, 1.0, None], group_size=3))(2.0),
          gn.advantages(np.array([2.0, 1.0, np.nan], "f4"), group_size=3))
 
