@@ -70,6 +70,16 @@ python_tests() {
     -c examples/python/pyproject.toml examples/python/tests "$@"
 }
 
+# Tests the wheel in an environment with JAX, and without PyTorch.
+python_without_torch() {
+  local venv=build/python-without-torch$python_of wheel=${GDPO_WHEEL:-$(echo $python_wheels/*.whl)}
+  "${GDPO_PYTHON:-python3}" -m venv --clear "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel[jax]" pytest
+  say "testing the wheel without PyTorch"
+  "$venv/bin/python" -m pytest -q -rs --noconftest -c examples/python/pyproject.toml \
+    --import-mode=importlib examples/python/tests/test_without_torch.py
+}
+
 # Makes an environment that also sees the packages of $python_venv, with PyTorch and the wheel:
 # python_beside FOLDER.
 python_beside() {
@@ -148,6 +158,7 @@ run_python() {
     all)
       shift
       python_tests "$@"
+      python_without_torch
       local trainer
       for trainer in $python_trainers; do python_trainer "$trainer"; done
       ;;
