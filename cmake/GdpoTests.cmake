@@ -5,7 +5,9 @@
 # <room>, and those of its first line, which says where it runs beside this build:
 #   // labels: <label>, ...
 #     lanes       for AVX2 and AVX-512 too: what it tests depends on the instruction set
-#     sanitizers  under the sanitizers too: it can show a mistake with memory
+#     sanitizers  under the sanitizers too: it can show a mistake with memory. Tests that link the
+#                 products of support/ are not among them, because these take a quarter of the
+#                 line's time; `cmake/dev check-all` runs all.
 #     races       under ThreadSanitizer, in the matrix alone
 #     long        it takes seconds to run, so it begins first
 #     none        nowhere else

@@ -1,4 +1,4 @@
-// labels: sanitizers
+// labels: none
 // GiGPO is the sum of two estimators over two groupings: compared with the oracle on random batches
 // of steps, on every execution; limits, memory and refusals.
 #include <gdpo/advantage/gigpo.hpp>

@@ -1,4 +1,4 @@
-// labels: sanitizers
+// labels: none
 // Rows of one rollout count as one row: the oracle, every estimator by name, every grouping and
 // execution, permutations, copies of rows, and ranks. What the rows of a rollout become is compared
 // with reference/naive.hpp; what follows is the ordinary call, whose bits must be the same.

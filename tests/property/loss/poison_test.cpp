@@ -1,4 +1,4 @@
-// labels: lanes, sanitizers
+// labels: lanes
 // What is not read may hold anything: NaN, inf and 1e38 there change no bit of loss, gradient and
 // metrics. There is no tolerance.
 #include "support/catch.hpp"

@@ -1,4 +1,4 @@
-// labels: lanes, sanitizers
+// labels: lanes
 // The loss of a step does not depend on how its rows are cut into micro-batches and ranks, nor on
 // how they lie in memory. Gradients have the same bits. Losses agree to 1e-12 of the sum of the
 // absolute values that they add.

@@ -1,4 +1,4 @@
-// labels: sanitizers
+// labels: none
 // Edge cases of shapes: no rows, no rewards, groups of one, one group, empty groups; the groupings
 // themselves; and tokens.
 #include "support/catch.hpp"

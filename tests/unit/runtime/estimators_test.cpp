@@ -1,4 +1,4 @@
-// labels: sanitizers
+// labels: none
 // Estimators by name: every name resolves, and each preset sets exactly what its trainer sets.
 #include <set>
 
