@@ -93,6 +93,9 @@ def array_of(function: str, name: str, value: Any) -> np.ndarray:
 
 
 def _converted(function: str, name: str, value: Any) -> np.ndarray:
+    if "Tracer" in type(value).__name__:  # of JAX, which need not be imported to say so
+        raise ValueError(f"{function}: {name}: given an array that JAX traces; needed: an array of "
+                         "numbers (the calls of gdpo.jax take traced ones)")
     error: Optional[Exception] = None
     for how in (np.asarray,) if not hasattr(value, "__dlpack__") else (np.asarray, np.from_dlpack):
         try:

@@ -366,6 +366,12 @@ def test_mistakes_in_what_is_traced():
          gn.advantages(np.array([2.0, 1.0, np.nan], "f4"), group_size=3))
 
 
+def test_numpy_says_who_takes_traced_arrays():
+    with pytest.raises(ValueError, match="gdpo::count: logp: given an array that JAX traces; "
+                                         r"needed: .*gdpo\.jax"):
+        jax.jit(lambda x: gn.count(logp=x))(jnp.zeros((2, 3)))
+
+
 def test_large_arrays():
     """Callbacks of many megabytes end, with the result of gdpo.numpy."""
     logp = np.random.default_rng(0).normal(-1.5, 0.3, (256, 4096)).astype(np.float32)
