@@ -10,8 +10,8 @@ from ._library import check_tensors
 from ._load import ops
 from ._measured import AdvantagesAndReport, Report
 from ._names import raise_ours
-from ._rows import (flat, limits_of, numbered, of_rows, plain, size_of_groups, warn_of_completions,
-                    weights_of, with_nan)
+from ._rows import (flat, limits_of, numbered, of_rows, plain, required, reward_count,
+                    size_of_groups, warn_of_completions, weights_of, with_nan)
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def batch_of(function: str, rewards: Any, groups: Tuple[Any, Any, Any], *,
     by_reward: the call has something for each reward, such as weights, so that a second axis of the
       rewards cannot be meant as completions. everywhere: other processes have some of the rows.
     """
-    values = _tensor("rewards", with_nan(rewards), None, function)
-    if values is None:
-        raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
+    values = required(function, "rewards", _tensor("rewards", with_nan(rewards), None, function))
     device = values.device
     group_size, ids, offsets = grouping(function, device, *groups, everywhere)
     if not by_reward and not torch.compiler.is_compiling():
@@ -275,5 +273,4 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     result = _like(rewards, result)
     if not report:
         return result
-    return AdvantagesAndReport(
-        result, Report(numbers, values.shape[1] if values.dim() == 2 else 1))
+    return AdvantagesAndReport(result, Report(numbers, reward_count(values)))

@@ -1,9 +1,9 @@
 """Finds PyTorch, where it is installed, and loads the operators for it, or else those for NumPy."""
-import pathlib
 from typing import Any, List
 
+from ._compiled import FOLDER, library
+
 OLDEST = (2, 10)
-_FOLDER = pathlib.Path(__file__).parent
 
 
 def _too_old(version: str) -> bool:
@@ -26,14 +26,6 @@ except ModuleNotFoundError as error:
     TORCH_MISSING = ", which is not installed: pip install 'gdpo[torch]'"
 
 
-def _check_operators() -> None:
-    if not (_FOLDER / "_operators.so").exists():
-        raise ImportError(f"gdpo was imported from {_FOLDER}, which is its source without the "
-                          "compiled operators; needed: the installed package (pip install "
-                          "./examples/python), and a program in another folder than "
-                          "examples/python")
-
-
 def _cuda_missing() -> str:
     """Loads the kernels for CUDA; why there are none, or nothing.
 
@@ -44,13 +36,13 @@ def _cuda_missing() -> str:
     """
     if torch.version.cuda is None:
         return "this PyTorch is not for CUDA"
-    library = _FOLDER / "_cuda.so"
-    if not library.exists():
+    kernels = FOLDER / "_cuda.so"
+    if not kernels.exists():
         return "it was built without nvcc"
     try:
-        torch.ops.load_library(library)
+        torch.ops.load_library(kernels)
     except OSError as error:  # the CPU still works
-        return f"{library} does not load: {error.__cause__ or error}"
+        return f"{kernels} does not load: {error.__cause__ or error}"
     return ""
 
 
@@ -59,8 +51,7 @@ if torch is None:
     from ._ndarrays import argument_names, ops
     CUDA_MISSING = "there is no PyTorch"
 else:
-    _check_operators()
-    torch.ops.load_library(_FOLDER / "_operators.so")
+    torch.ops.load_library(library("_operators.so"))
     ops = torch.ops.gdpo
     CUDA_MISSING = _cuda_missing()
 

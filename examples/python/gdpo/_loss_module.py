@@ -6,6 +6,3 @@ from ._measured import LossLine
 
 class LossModule(LossLine, torch.nn.Module):
     """A loss whose settings are those of a line, as a module."""
-
-    def __repr__(self) -> str:
-        return torch.nn.Module.__repr__(self)

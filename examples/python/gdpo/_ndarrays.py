@@ -8,19 +8,15 @@ import ctypes
 import functools
 import math
 import operator
-import pathlib
 import re
 import struct
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-_LIBRARY = pathlib.Path(__file__).parent / "_arrays.so"
-if not _LIBRARY.exists():
-    raise ImportError(f"gdpo was imported from {_LIBRARY.parent}, which is its source without the "
-                      "compiled operators; needed: the installed package (pip install "
-                      "./examples/python), and a program in another folder than examples/python")
-_door = ctypes.CDLL(str(_LIBRARY))
+from ._compiled import library
+
+_door = ctypes.CDLL(str(library("_arrays.so")))
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:

@@ -4,9 +4,11 @@ import math
 import operator
 import uuid
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 from ._load import is_tensor
+
+_T = TypeVar("_T")
 
 
 def plain(array: Any) -> Any:
@@ -93,6 +95,18 @@ def of_rows(rewards: Any) -> Callable[[str], str]:
                     f"rewards each, and rewards.reshape(-1) are {math.prod(shape)} rows with one")
         return f"{message}; rewards.flatten(0, {len(shape) - 2}) makes rows of completions"
     return translate
+
+
+def required(function: str, name: str, array: Optional[_T]) -> _T:
+    """The same array, which may not be absent: raises ValueError for None."""
+    if array is None:
+        raise ValueError(f"{function}: {name}: given None; needed: an array of numbers")
+    return array
+
+
+def reward_count(rewards: Any) -> int:
+    """How many rewards a row has: of (rows) one."""
+    return rewards.shape[1] if rewards.ndim == 2 else 1
 
 
 def weights_of(function: str, weights: Optional[Sequence[float]]) -> Optional[List[float]]:

@@ -11,7 +11,7 @@ from ._load import ops
 from ._names import names, our_errors
 from ._numbers import shown
 from ._ranks import Ranks, in_call, over
-from ._rows import with_nan
+from ._rows import required, with_nan
 from ._settings import described, line
 
 if TYPE_CHECKING:
@@ -80,9 +80,8 @@ def shape_rewards(rewards: Any, rules: Union[str, Sequence[str]], *, group_size:
     and for arrays that do not fit.
     """
     function = "gdpo::shape_rewards"
-    values = _tensor("rewards", with_nan(rewards), function=function)
-    if values is None:
-        raise ValueError(f"{function}: rewards: given None; needed: an array of numbers")
+    values = required(function, "rewards",
+                      _tensor("rewards", with_nan(rewards), function=function))
     columns = {name: _tensor(name, array, values.device, function) for name, array in (
         ("lengths", lengths), ("valid", valid), ("input_lengths", input_lengths),
         ("turns", turns))}
@@ -208,10 +207,9 @@ class RunningMoments(_Normalizes):
         """
         def measure() -> torch.Tensor:
             function = "gdpo::RunningMoments"
-            if values is None:
-                raise ValueError(f"{function}: values: given None; needed: an array of numbers")
+            rows = required(function, "values", values)
             with our_errors(in_call(function)):
-                return ops.measure(_cpu(function, "values", values), _cpu(function, "valid", valid))
+                return ops.measure(_cpu(function, "values", rows), _cpu(function, "valid", valid))
         self._go_on(ops.running_moments, self._moments, _of_all_ranks(
             "gdpo::RunningMoments", self._line, measure, ranks))
 

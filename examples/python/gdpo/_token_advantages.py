@@ -11,7 +11,7 @@ from ._measured import Report
 from ._names import in_python, our_errors
 from ._policy_loss import dense_arrays, on_cpu
 from ._ranks import Ranks, errors_of_ranks, over
-from ._rows import check_step_ids, flat, of_rows, weights_of
+from ._rows import check_step_ids, flat, of_rows, reward_count, weights_of
 from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
     if not report:
         return AdvantagesAndReturns(per_token, returns)
     return AdvantagesReturnsAndReport(
-        per_token, returns, Report(numbers, rows.shape[1] if rows.dim() == 2 else 1))
+        per_token, returns, Report(numbers, reward_count(rows)))
 
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from . import numpy as _numpy
 from ._measured import AdvantagesAndReport, Metrics, Report, ValueMetrics
 from ._names import TOKEN_ARRAYS, names
 from ._ndarrays import array_of
-from ._rows import check_counted, numbered, plain, with_nan
+from ._rows import check_counted, numbered, plain, required, reward_count, with_nan
 from .numpy import (Setting, contrastive_losses, estimator_settings, estimators, get_num_threads,
                     loss_settings, losses, outcome_estimators, set_num_threads, step_estimators,
                     token_estimators, value_losses, whitenings)
@@ -207,9 +207,7 @@ def _python(function: str, name: str, value: Any) -> Any:
 
 def _needed(function: str, name: str, array: Any) -> Any:
     """An argument that may not be absent."""
-    if array is None:
-        raise ValueError(f"{function}: {name}: given None; needed: an array of numbers")
-    return _array(function, name, array)
+    return _array(function, name, required(function, name, array))
 
 
 def _flat(result: Any) -> List[Any]:
@@ -258,7 +256,7 @@ def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]"
                 return parts[0]
             if not others.get("report"):
                 return parts[0] if len(parts) == 1 else kind(*parts)
-            report = Report(parts.pop(), _reward_count(arrays["rewards"]))
+            report = Report(parts.pop(), reward_count(arrays["rewards"]))
             with_report: Any = (AdvantagesAndReport if len(parts) == 1 else
                                 AdvantagesReturnsAndReport)
             return with_report(*parts, report)
@@ -266,10 +264,6 @@ def _of_arrays(function: "Callable[_P, Any]", kind: "Type[_R]"
         call.__module__, call.__doc__ = shapes.__module__, _in_jax(call.__doc__)
         return call
     return change
-
-
-def _reward_count(rewards: Any) -> int:
-    return rewards.shape[1] if rewards.ndim == 2 else 1
 
 
 def _of_rewards(given: Dict[str, Any]) -> _Shape:
@@ -283,7 +277,7 @@ def _of_report(given: Dict[str, Any]) -> List[_Shape]:
     """The numbers of the report, where it is wanted."""
     if not given.get("report"):
         return []
-    return [_Shape((len(names("report", _reward_count(given["rewards"]))),), np.float64)]
+    return [_Shape((len(names("report", reward_count(given["rewards"]))),), np.float64)]
 
 
 def _of_tokens(function: str, given: Dict[str, Any], rewards: str, otherwise: Any
@@ -359,7 +353,7 @@ class _Call:
         def shapes() -> List[_Shape]:
             double = by[self.by[0]].dtype == np.float64
             dtype = np.float64 if double else np.float32
-            return [_Shape((), dtype), _Shape((len(names(self.loss.kind)),), np.float64),
+            return [_Shape((), dtype), _Shape((len(self.loss._metrics.names()),), np.float64),
                     *(_Shape(by[name].shape, dtype) for name in self.by if gradient)]
         # A derivative of the gradient would be 0: a callback refuses it, with JAX's words.
         return _called(call, shapes, {**self.fixed, **by, **others}, self.by)
@@ -405,8 +399,9 @@ def _of_loss(function: str, name: str, value: Any) -> Any:
 class _Differentiable:
     """A loss of gdpo.numpy for arrays of JAX."""
 
-    _by: ClassVar[str]  # the array that it is differentiated by
-    kind: ClassVar[str]  # what the library calls the list of its metrics
+    _by: ClassVar[str] = "logp"  # the array that it is differentiated by
+    _metrics: ClassVar[Type[Any]] = Metrics
+    _returns: ClassVar[Type[Any]] = LossAndMetrics
 
     def _result(self, counts: Any, arrays: Dict[str, Any]) -> Any:
         title = f"gdpo::{type(self).__name__}"
@@ -422,7 +417,7 @@ class _Differentiable:
         fixed = {name: given.get(name) for name in (*arrays, "counts") if name not in others}
         value, result = _evaluated(_Call(self, by, fixed), {name: given[name] for name in by},
                                    others)
-        return loss._returned(value, result)
+        return self._returns(value, self._metrics(result))
 
 
 class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
@@ -435,16 +430,10 @@ class PolicyLoss(_Differentiable, _numpy.PolicyLoss):
     name, level, settings: as for gdpo.numpy.PolicyLoss, and so are the arguments of the call.
     """
 
-    _by: ClassVar[str] = "logp"
-    kind: ClassVar[str] = "result"
-
     if TYPE_CHECKING:  # the result is another one
         @_typed_as(_numpy.PolicyLoss.__call__, LossAndMetrics)
         def __call__(  # type: ignore[override]
             self, *arguments: Any, **keywords: Any) -> Any: ...
-
-    def _returned(self, value: Any, result: Any) -> LossAndMetrics:
-        return LossAndMetrics(value, Metrics(result))
 
 
 class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
@@ -457,16 +446,10 @@ class ContrastiveLoss(_Differentiable, _numpy.ContrastiveLoss):
     name, settings: as for gdpo.numpy.ContrastiveLoss, and so are the arguments of the call.
     """
 
-    _by: ClassVar[str] = "logp"
-    kind: ClassVar[str] = "result"
-
     if TYPE_CHECKING:  # the result is another one
         @_typed_as(_numpy.ContrastiveLoss.__call__, LossAndMetrics)
         def __call__(  # type: ignore[override]
             self, *arguments: Any, **keywords: Any) -> Any: ...
-
-    def _returned(self, value: Any, result: Any) -> LossAndMetrics:
-        return LossAndMetrics(value, Metrics(result))
 
 
 class ValueLoss(_Differentiable, _numpy.ValueLoss):
@@ -480,12 +463,10 @@ class ValueLoss(_Differentiable, _numpy.ValueLoss):
     """
 
     _by: ClassVar[str] = "values"
-    kind: ClassVar[str] = "value_result"
+    _metrics: ClassVar[Type[Any]] = ValueMetrics
+    _returns: ClassVar[Type[Any]] = ValueLossAndMetrics
 
     if TYPE_CHECKING:  # the result is another one
         @_typed_as(_numpy.ValueLoss.__call__, ValueLossAndMetrics)
         def __call__(  # type: ignore[override]
             self, *arguments: Any, **keywords: Any) -> Any: ...
-
-    def _returned(self, value: Any, result: Any) -> ValueLossAndMetrics:
-        return ValueLossAndMetrics(value, ValueMetrics(result))

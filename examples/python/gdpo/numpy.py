@@ -23,8 +23,8 @@ from ._names import (ARRAYS, VALUE_ARRAYS, contrastive_losses, estimators, in_py
 from ._ndarrays import array_of, get_num_threads, ops, set_num_threads
 from ._numbers import shown
 from ._rows import (check_counted, check_floating, check_given, check_mask, check_step_ids, flat,
-                    limits_of, numbered, of_rows, plain, size_of_groups, warn_of_completions,
-                    weights_of, with_nan)
+                    limits_of, numbered, of_rows, plain, required, reward_count, size_of_groups,
+                    warn_of_completions, weights_of, with_nan)
 from ._settings import (Setting, check_kl, described, estimator_settings, has_entropy, line,
                         loss_settings, takes_settings)
 
@@ -95,9 +95,7 @@ def _given(function: str, arrays: Dict[str, Any]) -> Dict[str, Optional[np.ndarr
 
 def _needed(function: str, name: str, array: Any) -> np.ndarray:
     """An argument that may not be absent."""
-    if array is None:
-        raise ValueError(f"{function}: {name}: given None; needed: an array of numbers")
-    return array_of(function, name, plain(array))
+    return array_of(function, name, plain(required(function, name, array)))
 
 
 def _counts(function: str, counts: Any) -> np.ndarray:
@@ -116,6 +114,15 @@ def _of_tokens(function: str, arrays: Dict[str, Any]) -> Dict[str, Optional[np.n
     mask = given.get("mask")
     if mask is not None and _is_floating(mask):
         check_mask(function, bool(np.isfinite(mask).all()))
+    return given
+
+
+def _of_loss(function: str, name: str, arrays: Dict[str, Any]) -> Dict[str, Optional[np.ndarray]]:
+    """Arrays of a loss. `name`: what it is differentiated by, which is needed, of a floating-point
+    type."""
+    by = _needed(function, name, arrays[name])
+    given = _of_tokens(function, {**arrays, name: by})
+    check_floating(function, name, by.dtype, _is_floating(by))
     return given
 
 
@@ -178,11 +185,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
             limits_of(constraints), *columns, take, report)
     if not report:
         return result
-    return AdvantagesAndReport(result, Report(numbers, _reward_count(values)))
-
-
-def _reward_count(rewards: np.ndarray) -> int:
-    return rewards.shape[1] if rewards.ndim == 2 else 1
+    return AdvantagesAndReport(result, Report(numbers, reward_count(values)))
 
 
 @takes_settings("token_advantages")
@@ -258,7 +261,7 @@ def outcome_advantages(rewards: Any, *, estimator: str = "openrlhf::rloo", group
             rows, text, *groups, *given, *columns, **arrays, report=report)
     if not report:
         return AdvantagesAndReturns(of_tokens, returns)
-    return AdvantagesReturnsAndReport(of_tokens, returns, Report(numbers, _reward_count(rows)))
+    return AdvantagesReturnsAndReport(of_tokens, returns, Report(numbers, reward_count(rows)))
 
 
 @takes_settings("step_advantages")
@@ -413,8 +416,7 @@ class PolicyLoss(_Loss):
     def _call(self, gradient: bool, counts: Any, arrays: Dict[str, Any]) -> Tuple[Any, ...]:
         """Loss, gradients by log-probs and entropies, and metrics of these arrays."""
         function = "gdpo::PolicyLoss"
-        given = _of_tokens(function, {**arrays, "logp": _needed(function, "logp", arrays["logp"])})
-        _check_type(function, given, "logp")
+        given = _of_loss(function, "logp", arrays)
         by_entropies = gradient and self._has_bonus(given["entropies"])
         with our_errors(in_words_of(function)):
             loss, by_logp, of_bonus, result = ops.policy_loss_forward(
@@ -424,12 +426,6 @@ class PolicyLoss(_Loss):
 
     def _has_bonus(self, entropies: Any) -> bool:
         return entropies is not None and has_entropy(self.line)
-
-
-def _check_type(function: str, arrays: Dict[str, Optional[np.ndarray]], name: str) -> None:
-    array = arrays[name]
-    assert array is not None
-    check_floating(function, name, array.dtype, _is_floating(array))
 
 
 @takes_settings("contrastive")
@@ -480,8 +476,7 @@ class ContrastiveLoss(_Loss):
         """Loss, gradient by log-probs and metrics of these arrays."""
         function, arrays = "gdpo::ContrastiveLoss", dict(arrays)
         groups = _grouping(function, *map(arrays.pop, ("group_size", "group_ids", "group_offsets")))
-        given = _of_tokens(function, {**arrays, "logp": _needed(function, "logp", arrays["logp"])})
-        _check_type(function, given, "logp")
+        given = _of_loss(function, "logp", arrays)
         said = in_words_of(function)
         with our_errors(lambda message: with_group_offsets(said(message))):
             loss, by_logp, result = ops.contrastive_loss(
@@ -529,9 +524,7 @@ class ValueLoss(_Loss):
     def _call(self, gradient: bool, counts: Any, arrays: Dict[str, Any]) -> Tuple[Any, ...]:
         """Loss, gradient by values and metrics of these arrays."""
         function = "gdpo::ValueLoss"
-        given = _of_tokens(function, {**arrays,
-                                      "values": _needed(function, "values", arrays["values"])})
-        _check_type(function, given, "values")
+        given = _of_loss(function, "values", arrays)
         with our_errors(in_words_of(function)):
             loss, by_values, result = ops.value_loss(
                 self.line, _counts(function, counts), gradient, *map(given.get, VALUE_ARRAYS))
